@@ -200,6 +200,10 @@ catalogue! {
         cause: "A new node has the label of nodes with Kata before it has Kata, and no startup taint: pods of the RuntimeClass can come before Kata, and do not start until it is there.",
         fix: "Add the taint kata-operator.dev/not-ready to the template of the node pool; with the Cluster Autoscaler and on GKE startup-taint.cluster-autoscaler.kubernetes.io/kata-not-ready. The operator removes it once the node has Kata."
     }
+    KATA2117 PoolUnfit Error {
+        cause: "A node pool makes nodes that cannot run virtual machines. An autoscaler goes on making them, since their labels promise Kata to the pods that wait.",
+        fix: "Give the pool a type of machine with virtualization, or take the labels of the RuntimeClass off its template; then delete these nodes. With Karpenter on AWS, cpuOptions.nestedVirtualization of the EC2NodeClass turns virtualization on where the type of machine has it."
+    }
     KATA2120 LabelsLost Warning {
         cause: "Nodes no longer have the labels by which the KataConfig selects them. They keep Kata for spec.rollout.leaveDelay, in case the labels come back.",
         fix: "If the nodes should keep Kata, give them the labels again. If they should lose it now, set spec.rollout.leaveDelay to 0s."
@@ -627,5 +631,9 @@ catalogue! {
     KATA5225 NodeOutOfMemory Error {
         cause: "The node cannot give the virtual machine its memory.",
         fix: "Free memory or huge pages on the node, or lower the pod's memory limits. If it happens often, raise the overhead of the RuntimeClass."
+    }
+    KATA5226 NodePoolUnprepared Warning {
+        cause: "A NodePool of Karpenter is for nodes with Kata, and its template lacks labels or the startup taint: Karpenter makes no node of it for sandboxed pods, or pods come before Kata.",
+        fix: "Add what `kubectl kata pool --for karpenter` prints to spec.template of the NodePool."
     }
 }

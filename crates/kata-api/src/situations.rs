@@ -277,6 +277,7 @@ pub fn effect(code: Code) -> Effect {
         | Code::GuestPullMissing
         | Code::OtherInstaller
         | Code::NoStartupTaint
+        | Code::PoolUnfit
         | Code::LabelsLost
         | Code::LabelsOfProgram
         | Code::OtherRollout

@@ -44,6 +44,7 @@ pub(crate) const MACHINE_CONFIGS: Resource =
     resource("machineconfiguration.openshift.io", "v1", "machineconfigs");
 pub(crate) const RUNTIME_CONFIGS: Resource =
     resource("machineconfiguration.openshift.io", "v1", "containerruntimeconfigs");
+pub(crate) const NODE_POOLS: Resource = resource("karpenter.sh", "v1", "nodepools");
 pub(crate) const REVIEWS: Resource =
     resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews");
 
@@ -59,7 +60,7 @@ impl Resource {
 
     /// Whether a CustomResourceDefinition brings it, so that there are clusters without it.
     pub(crate) fn is_custom(self) -> bool {
-        self.group.ends_with(".openshift.io") || self.group.ends_with(".dev")
+        [".openshift.io", ".dev", ".sh"].iter().any(|domain| self.group.ends_with(domain))
     }
 
     /// The path of the kind, in a namespace or in all.

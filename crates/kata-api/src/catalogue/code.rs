@@ -30,6 +30,7 @@ impl Code {
             Self::NoNodesSelected
             | Self::SelectorIgnored
             | Self::WorkersNotCovered
+            | Self::PoolUnfit
             | Self::LabelsLost
             | Self::LabelsOfProgram => {
                 &["kubectl get nodes --show-labels", "kubectl describe kataconfigs"]
@@ -95,6 +96,7 @@ impl Code {
                 &["kubectl kata status", "kubectl get poddisruptionbudgets -A -o wide"]
             }
             Self::NodeCordoned => &["kubectl uncordon NODE"],
+            Self::NodePoolUnprepared => &["kubectl kata pool --for karpenter"],
             Self::NoStartupTaint => &["kubectl describe node NODE"],
             Self::HandlersNotReported => {
                 &["kubectl get node NODE -o jsonpath='{.status.runtimeHandlers}'"]

@@ -27,6 +27,9 @@ use crate::selector;
 use crate::snapshot::{NodeFacts, NodeJob, Snapshot};
 use crate::text;
 
+/// From so many nodes on, a pool of which no node can run Kata is reported.
+const UNFIT_NODES: usize = 3;
+
 /// Assesses a cluster for its active KataConfig, and plans the steps of this back end.
 pub(crate) fn assess(
     snapshot: &Snapshot,
@@ -57,6 +60,7 @@ pub(crate) fn assess(
     report_unreadable_jobs(&mut cluster);
     add_nodes(&mut cluster);
     report_warnings_of_checks(&mut cluster);
+    report_unfit_pools(&mut cluster);
     pass_over_nodes_that_cannot_start(&mut cluster);
     cluster.orphaned_jobs = orphaned_jobs(&cluster);
     let mut changes = Draft::default();
@@ -129,6 +133,59 @@ fn report_warnings_of_checks(cluster: &mut Cluster<'_>) {
         })
         .collect();
     cluster.base.findings.extend(findings);
+}
+
+/// Reports node pools that make nodes without virtualization. An autoscaler goes on making them, since a node with Kata
+/// would take the pod that waits.
+fn report_unfit_pools(cluster: &mut Cluster<'_>) {
+    let is_unfit = |host: &Host<'_>| {
+        let last = host.record.status.job.as_ref();
+        let code = last
+            .filter(|job| job.outcome.or(job.previous_outcome) == Some(JobOutcome::Refused))
+            .and_then(|job| Code::parse(job.code.as_deref()?))?;
+        let is_new = host.node.wanted && host.node.facts.has_startup_taint();
+        (is_new && record::is_need_of_sandboxes(code)).then_some(code)
+    };
+    let mut pools = BTreeMap::<_, Vec<_>>::new();
+    for host in &cluster.nodes {
+        if let (Some(pool), Some(code)) = (pool(&host.node.facts), is_unfit(host)) {
+            pools.entry(pool).or_default().push((host.node.facts.name.as_str(), code));
+        }
+    }
+    for host in cluster.nodes.iter().filter(|host| host.record.status.installed.is_some()) {
+        if let Some(pool) = pool(&host.node.facts) {
+            pools.remove(&pool);
+        }
+    }
+    let config = config_ref(&cluster.base.config);
+    let findings: Vec<Finding> = pools
+        .into_iter()
+        .filter(|(_, nodes)| nodes.len() >= UNFIT_NODES)
+        .map(|((key, name), nodes)| {
+            let code = nodes.first().map(|(_, code)| code.entry().code).unwrap_or_default();
+            let nodes: Vec<&str> = nodes.into_iter().map(|(name, _)| name).collect();
+            let message = format!(
+                "the node pool {key}={name} made {}, and none can run Kata ({code}): {}",
+                text::count(nodes.len(), "node"),
+                text::list(&nodes, text::NAMES)
+            );
+            Finding::new(Code::PoolUnfit, config.clone(), message)
+        })
+        .collect();
+    cluster.base.findings.extend(findings);
+}
+
+/// The label that names the pool of a node, and the pool.
+fn pool(facts: &NodeFacts) -> Option<(&'static str, &str)> {
+    const LABELS: [&str; 5] = [
+        "karpenter.sh/nodepool",
+        "eks.amazonaws.com/nodegroup",
+        "cloud.google.com/gke-nodepool",
+        "kubernetes.azure.com/agentpool",
+        // Of other clouds, and of the Cluster API, pools differ at most by the type of machine.
+        "node.kubernetes.io/instance-type",
+    ];
+    LABELS.iter().find_map(|key| Some((*key, facts.labels.get(*key)?.as_str())))
 }
 
 /// Whether a Job removed Kata from a node. From a node that was never changed nothing is removed.

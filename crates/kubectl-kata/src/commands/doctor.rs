@@ -21,6 +21,7 @@ mod admission;
 mod cluster;
 mod decided;
 pub(crate) mod manifest;
+mod node_pools;
 mod schema;
 
 /// A manifest alone needs no cluster; `None` if one is asked for.

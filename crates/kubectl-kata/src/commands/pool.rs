@@ -84,17 +84,20 @@ fn place(kind: PoolKind) -> &'static str {
 }
 
 /// What the nodes of a pool need, so that they get Kata and pods of the RuntimeClasses come to them.
-struct Needs {
+pub(super) struct Needs {
     /// The labels by which the KataConfig selects nodes, and those that the runtimes ask for.
-    own: Labels,
+    pub(super) own: Labels,
     /// The labels that the RuntimeClasses select. The operator removes them from a new node until it has Kata.
-    promised: Labels,
+    pub(super) promised: Labels,
     /// The keys of the selectors' expressions, for which no label is known.
     expressions: Vec<String>,
 }
 
 impl Needs {
-    fn of(selector: Option<&LabelSelector>, runtimes: &[RuntimeSpec]) -> Result<Self, Refusal> {
+    pub(super) fn of(
+        selector: Option<&LabelSelector>,
+        runtimes: &[RuntimeSpec],
+    ) -> Result<Self, Refusal> {
         let install_on = runtimes.iter().filter_map(|runtime| runtime.install_on.as_ref());
         let selectors: Vec<&LabelSelector> = selector.into_iter().chain(install_on).collect();
         let selected = selectors.iter().flat_map(|selector| selector.match_labels.iter().flatten());

@@ -1,6 +1,7 @@
 //! `doctor`: before an installation, after it, and of a manifest.
 
-use serde_json::json;
+use serde_json::{Value, json};
+use simcluster::world::Platform;
 
 use crate::lab::{Lab, kata_configs};
 
@@ -441,6 +442,54 @@ async fn a_field_without_a_value_is_judged_as_the_api_server_judges_it() {
         let path = file("nulls.yaml", &format!("{head}{spec}"));
         lab.kata_command(&format!("doctor -f {path}")).await.expect(code).says(&texts);
     }
+}
+
+/// The definition of Karpenter is not installed: its fields as of karpenter.sh/v1.
+#[tokio::test(start_paused = true)]
+async fn a_node_pool_that_lacks_what_sandboxed_pods_need_is_named() {
+    let lab = Lab::on(Platform::Kubernetes);
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    let quiet = lab.kata_command("doctor -o wide").await.expect(0);
+    assert!(!quiet.out.contains("KATA5226"), "{}", quiet.out);
+    lab.create(json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "nodepools.karpenter.sh"},
+        "spec": {
+            "group": "karpenter.sh", "scope": "Cluster",
+            "names": {"kind": "NodePool", "plural": "nodepools"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {
+                "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            }}],
+        },
+    }));
+    lab.pass(5).await;
+    let pool = |name: &str, template: &Value| {
+        json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name},
+            "spec": {"template": template}})
+    };
+    lab.create(pool("other", &json!({"metadata": {"labels": {"team": "a"}}, "spec": {}})));
+    let quiet = lab.kata_command("doctor -o wide").await.expect(0);
+    assert!(!quiet.out.contains("KATA5226"), "{}", quiet.out);
+    let template = lab.kata_command("pool --for karpenter -o json").await.expect(0).json();
+    lab.create(pool("good", &template));
+    lab.kata_command("doctor").await.expect(0).says(&["√ KATA5226 1 NodePool prepared for Kata"]);
+    lab.create(pool("bare", &json!({"metadata": {"labels": {"kata": "true"}}, "spec": {}})));
+    let promised = "katacontainers.io/kata-runtime";
+    let mut labels = template["metadata"]["labels"].clone();
+    labels[promised] = json!("yes");
+    let taints = json!([{"key": "other", "effect": "NoSchedule"}]);
+    lab.create(pool(
+        "wrong",
+        &json!({"metadata": {"labels": labels}, "spec": {"startupTaints": taints}}),
+    ));
+    lab.kata_command("doctor").await.expect(0).says(&[
+        "‼ KATA5226 NodePool bare lacks the labels kata-operator.dev/claimed=true, \
+         katacontainers.io/kata-runtime=true, kata.node-restriction.kubernetes.io/CLASS=true and the \
+         startup taint kata-operator.dev/not-ready",
+        "NodePool wrong lacks the label katacontainers.io/kata-runtime=true and the startup taint",
+        "kubectl kata pool --for karpenter",
+    ]);
 }
 
 /// What comes through a pipe is judged as a file is.

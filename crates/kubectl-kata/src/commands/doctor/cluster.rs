@@ -6,6 +6,7 @@ use kata_api::{Code, KataConfig};
 use serde_json::json;
 
 use super::check;
+use super::node_pools::node_pools;
 use crate::Context;
 use crate::api::{Read, Trouble};
 use crate::cluster::{Kata, OperatorState, installations, lease, operator, stale_definition};
@@ -71,6 +72,9 @@ pub(super) async fn checks(
             "spec": {},
         });
         checks.push(accepted(Some(&sample), context).await?);
+    }
+    if let Some(active) = kata.active().filter(|_| !has_manifest) {
+        checks.extend(node_pools(active, context).await?);
     }
     if !pre && matches!(kata.configs, Read::Known(_)) {
         let now = context.settings.now();
