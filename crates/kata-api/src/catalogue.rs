@@ -205,8 +205,8 @@ catalogue! {
         fix: "Give the pool a type of machine with virtualization, or take the labels of the RuntimeClass off its template; then delete these nodes. With Karpenter on AWS, cpuOptions.nestedVirtualization of the EC2NodeClass turns virtualization on where the type of machine has it."
     }
     KATA2120 LabelsLost Warning {
-        cause: "Nodes no longer have the labels by which the KataConfig selects them. They keep Kata for spec.rollout.leaveDelay, in case the labels come back.",
-        fix: "If the nodes should keep Kata, give them the labels again. If they should lose it now, set spec.rollout.leaveDelay to 0s."
+        cause: "Nodes no longer match a selector of the KataConfig. They keep what they have for spec.rollout.leaveDelay, in case their labels come back.",
+        fix: "If the nodes should keep it, give them the labels again. If they should lose it now, set spec.rollout.leaveDelay to 0s."
     }
     KATA2121 LabelsOfProgram Warning {
         cause: "The KataConfig selects nodes by labels that a program sets by their hardware, and can take away.",

@@ -276,6 +276,10 @@ pub struct KataConfigStatus {
     /// The metadata.generation that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// Digest of the selectors by which the nodes were last selected: an edited selector does not wait for
+    /// spec.rollout.leaveDelay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selectors_digest: Option<String>,
     /// The RuntimeClasses that exist and belong to this KataConfig.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runtime_classes: Vec<String>,

@@ -1,49 +1,52 @@
-//! When a node leaves whose labels a selector of the KataConfig no longer matches: a program that labels nodes may take its
-//! labels away for a moment, and a drain, a reboot and a Job for that would be for nothing. The time stands in the KataNode.
+//! When a node leaves whose labels a selector of the KataConfig no longer matches. A program that labels nodes may take its
+//! labels away for a moment, and a drain, a reboot or a Job would not be worth it. The KataNode has the time.
 //!
 //! Which labels select a node, and what happens when it leaves, is for the back ends.
 
 use jiff::{SignedDuration, Timestamp};
+use kata_api::kata_config::KataConfigSpec;
 use kata_api::kata_node::Phase;
-use kata_api::{Code, KataConfig, KataNode};
+use kata_api::node_task::NodeAction;
+use kata_api::{Code, KataConfig, KataNode, KataNodeStatus};
+use serde_json::json;
 
 use crate::assessment::Assessment;
 use crate::configs::config_ref;
 use crate::ownership::is_owned_by;
 use crate::report::Finding;
 use crate::selector;
-use crate::snapshot::NodeFacts;
-use crate::text;
+use crate::snapshot::{NodeFacts, Platform};
+use crate::text::{self, digest};
 
 /// `spec.rollout.leaveDelay` if it is not set.
 const LEAVE_DELAY: SignedDuration = SignedDuration::from_mins(5);
 
-/// What a node has by its labels as they are, or what it keeps until it leaves, and when it leaves. `chosen` gives both,
-/// and takes whether the node keeps what it has; `is_same` compares them. `previous` is the KataNode of a node that has
-/// Kata from the operator.
+/// What a node should have, and when it leaves. `select` says what the node should have: with `false` by its labels as they
+/// are, with `true` if it keeps what it has. `is_same` compares two of them. `has_kata`: the node has Kata from the operator,
+/// or is getting it. `previous` is its KataNode, if that can be read.
 pub(crate) fn keep_or_leave<T>(
     cluster: &Assessment,
     facts: &NodeFacts,
     previous: Option<&KataNode>,
-    chosen: impl Fn(bool) -> T,
+    has_kata: bool,
+    select: impl Fn(bool) -> T,
     is_same: impl Fn(&T, &T) -> bool,
 ) -> (T, Option<Timestamp>) {
-    let now = chosen(false);
-    // What another KataConfig selected was never selected by this one.
-    let is_selected = |it: &&KataNode| {
-        is_owned_by(it, &facts.uid)
-            && Some(&it.spec.kata_config) == cluster.config.metadata.name.as_ref()
-    };
-    let Some(previous) = previous.filter(is_selected) else { return (now, None) };
-    if cluster.deleting || !is_unmatched(cluster, facts) {
-        return (now, None);
+    let by_labels = select(false);
+    // Another KataConfig selected what its KataNode says, and this one never did.
+    let is_of_other = previous.is_some_and(|it| {
+        !is_owned_by(it, &facts.uid)
+            || Some(&it.spec.kata_config) != cluster.config.metadata.name.as_ref()
+    });
+    if !has_kata || is_of_other || cluster.deleting || !is_unmatched(cluster, facts) {
+        return (by_labels, None);
     }
-    let kept = chosen(true);
-    if is_same(&kept, &now) {
-        return (now, None);
+    let kept = select(true);
+    if is_same(&kept, &by_labels) {
+        return (by_labels, None);
     }
-    let at = leaves_at(cluster, previous);
-    (if at > cluster.now { kept } else { now }, Some(at))
+    let at = leaves_at(cluster, previous.and_then(|previous| previous.status.as_ref()));
+    (if at > cluster.now { kept } else { by_labels }, Some(at))
 }
 
 fn is_unmatched(cluster: &Assessment, facts: &NodeFacts) -> bool {
@@ -56,16 +59,19 @@ fn is_unmatched(cluster: &Assessment, facts: &NodeFacts) -> bool {
         .any(|selector| selector::matches(selector, &facts.labels) == Ok(false))
 }
 
-fn leaves_at(cluster: &Assessment, previous: &KataNode) -> Timestamp {
-    let status = previous.status.as_ref();
+fn leaves_at(cluster: &Assessment, written: Option<&KataNodeStatus>) -> Timestamp {
     let latest = cluster.now.saturating_add(delay(&cluster.config)).unwrap_or(Timestamp::MAX);
-    if let Some(at) = status.and_then(|status| status.leaves_at) {
-        return at.min(latest);
+    if is_edited(&cluster.config) || written.is_some_and(is_leaving) {
+        return written.and_then(|status| status.leaves_at).unwrap_or(latest).min(cluster.now);
     }
-    // An earlier version of the operator wrote no time.
-    let is_leaving = status
-        .is_some_and(|status| matches!(status.phase, Phase::WaitingToRemove | Phase::Removing));
-    if is_leaving || is_edited(&cluster.config) { cluster.now } else { latest }
+    written.and_then(|status| status.leaves_at).unwrap_or(latest).min(latest)
+}
+
+/// Whether the removal of Kata has begun. An earlier version of the operator wrote no time.
+fn is_leaving(status: &KataNodeStatus) -> bool {
+    let last = status.host.as_ref().and_then(|host| host.job.as_ref());
+    matches!(status.phase, Phase::WaitingToRemove | Phase::Removing)
+        || last.is_some_and(|job| job.action == NodeAction::Remove)
 }
 
 /// How long a node keeps what it has by labels that no longer match.
@@ -74,21 +80,26 @@ fn delay(config: &KataConfig) -> SignedDuration {
     set.unwrap_or(LEAVE_DELAY).max(SignedDuration::ZERO)
 }
 
-/// Whether the spec was edited since the last decision. Labels that go in the same moment as any field of the spec is edited
-/// count as an edit of the selector.
+/// Whether a selector was edited since the last decision.
 fn is_edited(config: &KataConfig) -> bool {
-    let observed = config.status.as_ref().and_then(|status| status.observed_generation);
-    observed != config.metadata.generation
+    let written = config.status.as_ref().and_then(|status| status.selectors_digest.as_ref());
+    written.is_some_and(|written| *written != selectors_digest(&config.spec))
+}
+
+/// The digest of all selectors of a KataConfig.
+pub(crate) fn selectors_digest(spec: &KataConfigSpec) -> String {
+    let of_runtimes: Vec<_> = spec.runtimes.iter().map(|it| (&it.name, &it.install_on)).collect();
+    digest(&json!([spec.kata_config_pool_selector, spec.provided_nodes, of_runtimes]).to_string())
 }
 
 /// The findings about the labels by which the KataConfig selects nodes.
 pub(crate) fn findings(cluster: &Assessment) -> impl Iterator<Item = Finding> {
-    let found = (!cluster.deleting).then(|| [lost(cluster), labels_of_programs(&cluster.config)]);
+    let found = (!cluster.deleting).then(|| [unmatched(cluster), labels_of_programs(cluster)]);
     found.into_iter().flatten().flatten()
 }
 
 /// The finding that nodes keep what they have although their labels no longer match.
-fn lost(cluster: &Assessment) -> Option<Finding> {
+fn unmatched(cluster: &Assessment) -> Option<Finding> {
     let keeps = cluster
         .nodes
         .iter()
@@ -96,35 +107,36 @@ fn lost(cluster: &Assessment) -> Option<Finding> {
         .filter(|(at, _)| *at > cluster.now);
     let (times, nodes): (Vec<Timestamp>, Vec<&str>) = keeps.unzip();
     let first = times.into_iter().min()?;
-    let (no_longer, keep) = if nodes.len() == 1 {
-        ("no longer has", "keeps its runtimes until")
+    let (match_, keep) = if nodes.len() == 1 {
+        ("no longer matches", "keeps what it has until")
     } else {
-        ("no longer have", "keep their runtimes, the first of them until")
+        ("no longer match", "keep what they have, the first of them until")
     };
     let message = format!(
-        "{} {no_longer} the labels by which the KataConfig selects nodes, and {keep} {first}: {}",
+        "{} {match_} a selector of the KataConfig, and {keep} {first}: {}",
         text::count(nodes.len(), "node"),
         text::list(&nodes, text::NAMES)
     );
     Some(Finding::new(Code::LabelsLost, config_ref(&cluster.config), message))
 }
 
-/// The finding that the nodes are selected by labels that a program sets, if nothing says that this is intended.
-fn labels_of_programs(config: &KataConfig) -> Option<Finding> {
-    let spec = &config.spec;
+/// The finding that nodes are selected by labels that a program sets, if nothing says that this is intended.
+fn labels_of_programs(cluster: &Assessment) -> Option<Finding> {
+    let spec = &cluster.config.spec;
     let is_intended = spec.check_node_eligibility
         || spec.rollout.as_ref().is_some_and(|rollout| rollout.leave_delay.is_some());
-    let of_runtimes = spec.runtimes.iter().filter_map(|it| {
-        Some((format!("spec.runtimes[{}].installOn", it.name), it.install_on.as_ref()?))
+    let of_runtimes = spec.runtimes.iter().filter_map(|runtime| {
+        let field = format!("spec.runtimes[{}].installOn", runtime.name);
+        Some((field, runtime.install_on.as_ref()?))
     });
-    let selectors = [
-        ("spec.kataConfigPoolSelector", &spec.kata_config_pool_selector),
-        ("spec.providedNodes", &spec.provided_nodes),
-    ];
-    let (field, key) = selectors
-        .into_iter()
-        .filter_map(|(field, selector)| Some((field.to_owned(), selector.as_ref()?)))
-        .chain(of_runtimes)
+    let provided = spec.provided_nodes.iter().map(|it| ("spec.providedNodes".to_owned(), it));
+    let all_apply = cluster.options.platform == Platform::Kubernetes;
+    let of_pool = spec
+        .kata_config_pool_selector
+        .iter()
+        .map(|it| ("spec.kataConfigPoolSelector".to_owned(), it));
+    let (field, key) = of_pool
+        .chain(provided.chain(of_runtimes).filter(|_| all_apply))
         .filter(|_| !is_intended)
         .find_map(|(field, selector)| {
             let key = selector::keys(selector).find(|key| selector::is_of_labeller(key))?;
@@ -134,5 +146,5 @@ fn labels_of_programs(config: &KataConfig) -> Option<Finding> {
         "{field} selects nodes by {key}, which a program sets: a node that loses the label loses Kata {} later",
         text::span(LEAVE_DELAY.unsigned_abs())
     );
-    Some(Finding::new(Code::LabelsOfProgram, config_ref(config), message))
+    Some(Finding::new(Code::LabelsOfProgram, config_ref(&cluster.config), message))
 }

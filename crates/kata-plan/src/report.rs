@@ -160,7 +160,8 @@ impl StatusReport {
             status.finding_counts.map(|counts| (counts.error, counts.warning))
         };
         let new = &self.status;
-        if new.observed_generation != written.observed_generation
+        if new.selectors_digest != written.selectors_digest
+            || new.observed_generation != written.observed_generation
             || new.runtime_classes != written.runtime_classes
             || new.waiting_for_mco_to_start != written.waiting_for_mco_to_start
             || conditions(new) != conditions(written)

@@ -114,7 +114,7 @@ pub fn keys(selector: &LabelSelector) -> impl Iterator<Item = &str> {
 }
 
 /// Whether a label belongs to a program that labels nodes by their hardware, such as Node Feature Discovery.
-pub(crate) fn is_of_labeller(key: &str) -> bool {
+pub fn is_of_labeller(key: &str) -> bool {
     const DOMAINS: [&str; 4] = ["feature.node.kubernetes.io", "nvidia.com", "amd.com", "intel.com"];
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     DOMAINS.iter().any(|of| {

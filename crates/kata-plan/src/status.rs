@@ -11,6 +11,8 @@ use kata_api::{Code, KataConfig, KataConfigStatus, conditions};
 use crate::assessment::Assessment;
 use crate::configs::config_ref;
 use crate::draft::Draft;
+use crate::leaving;
+use crate::object::Kind;
 use crate::plan::Step;
 use crate::report::{Finding, Report, StatusReport, StepFailure};
 
@@ -53,8 +55,16 @@ pub(crate) fn active(
             format!("the latest change is not applied: {message}"),
         ));
     }
+    // Without the time in the KataNode, a node that leaves since a selector was edited would look like one that lost its labels.
+    let is_unwritten = failures.iter().any(|failure| failure.object.kind == Kind::KataNode);
+    let selectors_digest = if is_unwritten {
+        previous.and_then(|status| status.selectors_digest.clone())
+    } else {
+        Some(leaving::selectors_digest(&config.spec))
+    };
     let status = KataConfigStatus {
         observed_generation: generation,
+        selectors_digest,
         runtime_classes: existing_classes(cluster),
         runtimes: lists::runtimes(cluster),
         kata_nodes: lists::kata_nodes(cluster),

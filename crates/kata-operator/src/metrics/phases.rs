@@ -56,7 +56,7 @@ impl PhaseTracker {
                 None => Seen {
                     phase: node.phase,
                     since: (!first).then_some(now),
-                    joins_since: created_lately(node),
+                    joins_since: created_lately(node).filter(|_| !first),
                 },
             };
             if node.phase == Phase::Ready
@@ -133,6 +133,7 @@ mod tests {
             ..node("b", phase)
         };
         let mut phases = PhaseTracker::default();
+        assert_eq!(phases.update(&[], Instant::now()), Ended::default());
         let mut update = |second: i64| {
             let phase = if second < 90 { Phase::Waiting } else { Phase::Ready };
             phases.update(&[new(phase, second), old(phase, second)], Instant::now()).joins

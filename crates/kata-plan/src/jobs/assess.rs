@@ -262,7 +262,8 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
         let (chosen, leaves_at) = leaving::keep_or_leave(
             &cluster.base,
             facts,
-            previous.filter(|_| has_kata).map(AsRef::as_ref),
+            previous.map(AsRef::as_ref),
+            has_kata,
             chosen,
             is_same,
         );

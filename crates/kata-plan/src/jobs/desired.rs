@@ -152,7 +152,7 @@ impl Desired {
             NodeScope::All => true,
             NodeScope::Selected(selector) => match selector::matches(selector, &node.labels) {
                 // Another class may have the same handler there.
-                Ok(matches) => matches || (keeps && has_label(class)),
+                Ok(matches) => matches || (keeps && has_label(class) && has(&class.handler)),
                 // If it cannot be evaluated, nodes keep what they have.
                 Err(_) => has(&class.handler) || has_label(class),
             },

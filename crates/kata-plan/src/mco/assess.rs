@@ -10,7 +10,7 @@ use super::desired::{self, Desired};
 use super::mode::Mode;
 use super::pools::Pools;
 use super::{changes, installed, node, rendered, selection};
-use crate::assessment::{Assessment, Candidates, NodeAssessment};
+use crate::assessment::{Assessment, Candidates, KataState, NodeAssessment};
 use crate::configs::config_ref;
 use crate::draft::Draft;
 use crate::leaving;
@@ -75,11 +75,13 @@ fn add_nodes(pools: &Pools<'_>, nodes: &[&Arc<NodeFacts>], assessment: &mut Asse
         let (config, mode) = (&assessment.config, pools.mode);
         let select =
             |keeps| selection::select(config, mode, facts, keeps, &pools.pools, &unreadable_pools);
-        let has_joined = facts.labels.contains_key(names::KATA_ROLE_LABEL);
+        let has_kata = facts.labels.contains_key(names::KATA_ROLE_LABEL)
+            && facts.kata_state(pools.snapshot) != KataState::Absent;
         let (selected, leaves_at) = leaving::keep_or_leave(
             assessment,
             facts,
-            previous.filter(|_| has_joined).map(AsRef::as_ref),
+            previous.map(AsRef::as_ref),
+            has_kata,
             select,
             |a, b| matches!(a, Selected::Yes) == matches!(b, Selected::Yes),
         );

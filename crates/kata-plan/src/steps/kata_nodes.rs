@@ -115,7 +115,10 @@ fn needs_write(cluster: &Assessment, node: &NodeAssessment, status: &KataNodeSta
     }
     let Some(written) = node.previous.as_ref().and_then(|previous| previous.status.as_ref()) else {
         // A KataNode without a status means that the node waits.
-        return node.phase != Phase::Waiting || node.finding.is_some() || status.host.is_some();
+        return node.phase != Phase::Waiting
+            || node.finding.is_some()
+            || status.host.is_some()
+            || status.leaves_at.is_some();
     };
     // The results of Jobs are stored nowhere else.
     if summary(written) != summary(status) || written.host != status.host {

@@ -1,13 +1,14 @@
 //! Random histories where Jobs change the nodes: no event on the way breaks a promise, and when the faults end, every
 //! node has Kata, or all of it is removed.
 
+use kata_api::names;
 use kata_plan::Kind;
 use proptest::prelude::*;
 use serde_json::json;
 
 use crate::journeys::{condition, is};
 use crate::plain::Fate;
-use crate::world::World;
+use crate::world::{KATA_CLASS, World};
 
 #[derive(Clone, Debug)]
 enum Deed {
@@ -31,6 +32,8 @@ enum Deed {
     ForgetNode(u8),
     Unreadable(u8),
     NewNode(u8),
+    Promised(u8),
+    Flap(u8),
 }
 
 /// The label of the nodes of the class `fast`.
@@ -65,7 +68,9 @@ fn deed() -> impl Strategy<Value = Deed> {
         1 => Just(Deed::DeleteJobs),
         1 => node.clone().prop_map(Deed::ForgetNode),
         1 => (0_u8..4).prop_map(Deed::Unreadable),
-        1 => node.prop_map(Deed::NewNode),
+        1 => node.clone().prop_map(Deed::NewNode),
+        1 => node.clone().prop_map(Deed::Promised),
+        2 => node.prop_map(Deed::Flap),
     ]
 }
 
@@ -161,12 +166,44 @@ fn does(world: &mut World, deed: &Deed) {
             world.delete(Kind::Node, &name(*node));
             world.add_plain_node(&name(*node));
         }
+        Deed::Promised(node) => {
+            world.delete(Kind::Node, &name(*node));
+            world.add_plain_node(&name(*node));
+            let labels = json!({
+                names::RUNTIME_LABEL: "true", names::CLAIM_LABEL: "true", KATA_CLASS: "true",
+            });
+            let taint = json!({"key": names::AUTOSCALER_STARTUP_TAINT, "effect": "NoSchedule"});
+            let born = json!({"metadata": {"labels": labels}, "spec": {"taints": [taint]}});
+            world.edit(Kind::Node, &name(*node), &born);
+        }
+        Deed::Flap(node) if there(world, *node) => flap(world, &name(*node)),
         Deed::Ready(..)
         | Deed::Cordon(..)
         | Deed::Select(..)
         | Deed::Fast(..)
-        | Deed::Provided(..) => {}
+        | Deed::Provided(..)
+        | Deed::Flap(..) => {}
     }
+}
+
+/// The label is away for half a minute: a node that serves, and of which nothing else changes, goes on serving.
+fn flap(world: &mut World, node: &str) {
+    let status = world.get(Kind::KataNode, node).map(|kata_node| kata_node["status"].clone());
+    let is_steady = status.is_some_and(|it| it["phase"] == "Ready" && it["leavesAt"].is_null())
+        && world.node(node).labels.get("cloud").is_none_or(|value| value == "no")
+        && world.get(Kind::KataConfig, "cluster-kataconfig").is_some()
+        && !world.hosts.contains_key(node);
+    let before = world.node(node).labels;
+    let serves = is_steady
+        && before.get("kata").is_none_or(|value| value == "yes")
+        && before.contains_key(names::RUNTIME_LABEL);
+    world.label(node, "kata", Some("no"));
+    for _ in 0..6 {
+        world.pass();
+        assert!(!serves || world.node(node).labels.contains_key(names::RUNTIME_LABEL), "{node}");
+        world.tick();
+    }
+    world.label(node, "kata", Some("yes"));
 }
 
 /// Nothing goes wrong any more.
@@ -253,6 +290,8 @@ proptest! {
             let runtimes = &world.get(Kind::KataConfig, "cluster-kataconfig").unwrap()["spec"]["runtimes"];
             let has_fast = runtimes.as_array().is_some_and(|list| list.len() > 1);
             for name in world.names(Kind::Node).iter().filter(|name| name.starts_with("worker")) {
+                let taints = world.node(name).taints;
+                prop_assert!(taints.is_empty(), "{}: {:?}", name, taints);
                 let labels = world.node(name).labels;
                 let should = has_fast && labels.get("fast").is_some_and(|value| value == "yes");
                 prop_assert_eq!(labels.contains_key(FAST), should, "{}: {:?}", name, labels);

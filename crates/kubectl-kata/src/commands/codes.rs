@@ -175,7 +175,9 @@ fn seen_by(code: &str) -> &'static str {
         }
         Some("4") => "`kubectl kata status` and `kubectl kata uninstall --dry-run` show it",
         _ if code.starts_with("KATA51") => "`kubectl kata verify` shows it",
-        _ if code.starts_with("KATA52") => "`kubectl kata why` shows it",
+        _ if code.starts_with("KATA52") && code != Code::NodePoolUnprepared.entry().code => {
+            "`kubectl kata why` shows it"
+        }
         _ => "`kubectl kata doctor` shows it",
     }
 }

@@ -128,7 +128,7 @@ impl Needs {
     }
 
     /// The labels that a kubelet may set on its node.
-    fn of_kubelet(&self) -> Labels {
+    pub(super) fn of_kubelet(&self) -> Labels {
         let labels = self.own.iter().filter(|(key, _)| !is_well_known(key));
         labels.map(|(key, value)| (key.clone(), value.clone())).collect()
     }

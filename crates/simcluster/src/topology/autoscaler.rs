@@ -69,8 +69,10 @@ impl Autoscaler {
         cx: &mut Context<'_>,
     ) {
         let prefix = format!("{}-", group.name);
-        let machines: Vec<&String> =
-            cx.world.hosts.keys().filter(|name| name.starts_with(&prefix)).collect();
+        let is_ours = |name: &&String| {
+            name.strip_prefix(&prefix).is_some_and(|number| number.parse::<u32>().is_ok())
+        };
+        let machines: Vec<&String> = cx.world.hosts.keys().filter(is_ours).collect();
         // Its kubelet may not have registered it yet.
         let node = |name: &&&String| cx.api.get(&NODES, "", name);
         let is_coming =

@@ -136,18 +136,47 @@ fn what_an_administrator_edits_acts_at_once() {
     }
 }
 
-/// The operator edits nothing itself: another field of the spec does not shorten a delay that has begun.
+/// Not even in the same moment, or while the status lags behind.
 #[test]
 fn an_edit_of_another_field_does_not_end_a_delay() {
     for mut world in platforms(&json!({})) {
         world.label("worker-0", "kata", None);
-        pass_for(&mut world, 10);
         let edit =
             json!({"metadata": {"generation": 2}, "spec": {"rollout": {"maxUnavailable": 2}}});
         world.edit(Kind::KataConfig, "cluster-kataconfig", &edit);
         pass_for(&mut world, 60);
         assert!(is_kept(&world, "worker-0"));
     }
+}
+
+/// The record is written again, with the delay from then on.
+#[test]
+fn a_node_without_a_record_leaves_after_the_delay() {
+    for mut world in platforms(&json!({})) {
+        world.label("worker-0", "kata", None);
+        pass_for(&mut world, 10);
+        world.delete(Kind::KataNode, "worker-0");
+        pass_for(&mut world, 240);
+        assert!(is_kept(&world, "worker-0") && leaves_at(&world, "worker-0").is_string());
+        world.settle();
+        assert_eq!(world.names(Kind::KataNode), ["worker-1"]);
+    }
+}
+
+/// On OpenShift all nodes are in the pool at once, and are changed one after the other.
+#[test]
+fn a_node_that_waits_in_the_pool_leaves_at_once() {
+    let mut world = World::new(1, 2);
+    for name in ["worker-0", "worker-1"] {
+        world.label(name, "kata", Some("true"));
+    }
+    world.config(&json!({"kataConfigPoolSelector": {"matchLabels": {"kata": "true"}}}));
+    let in_pool =
+        |world: &World, name: &str| world.node(name).labels.contains_key(names::KATA_ROLE_LABEL);
+    until(&mut world, |world| in_pool(world, "worker-1"));
+    world.label("worker-1", "kata", None);
+    pass_for(&mut world, 15);
+    assert!(!in_pool(&world, "worker-1"));
 }
 
 /// Nothing was changed on it yet, so that nothing is lost.

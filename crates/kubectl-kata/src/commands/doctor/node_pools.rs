@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use kata_api::{Code, KataConfig, names};
+use kata_plan::selector::is_of_labeller;
 use serde::Deserialize;
 
 use super::super::pool::Needs;
@@ -52,11 +53,34 @@ struct Labelled {
 #[serde(default, rename_all = "camelCase")]
 struct TemplateSpec {
     startup_taints: Vec<StartupTaint>,
+    requirements: Vec<Requirement>,
+}
+
+/// A requirement with one value is a label of each node, too.
+#[derive(Deserialize)]
+struct Requirement {
+    key: String,
+    #[serde(default)]
+    operator: String,
+    #[serde(default)]
+    values: Vec<String>,
 }
 
 #[derive(Deserialize)]
 struct StartupTaint {
     key: String,
+}
+
+impl Template {
+    /// The labels of each node.
+    fn labels(&self) -> Labels {
+        let single = self.spec.requirements.iter().filter(|it| it.operator == "In");
+        let required = single.filter_map(|it| match it.values.as_slice() {
+            [value] => Some((it.key.clone(), value.clone())),
+            _ => None,
+        });
+        required.chain(self.metadata.labels.clone()).collect()
+    }
 }
 
 /// The check; `None` if the cluster has no Karpenter, or no NodePool is for nodes with Kata.
@@ -102,7 +126,7 @@ pub(super) async fn node_pools(
 
 /// Whether the KataConfig selects the nodes of a pool by its labels, or the pool promises Kata.
 fn is_for_kata(pool: &NodePool, needs: &Needs, classes: &[String]) -> bool {
-    let labels = &pool.spec.template.metadata.labels;
+    let labels = pool.spec.template.labels();
     let is_selected = !needs.own.is_empty()
         && needs.own.iter().all(|(key, value)| labels.get(key) == Some(value));
     is_selected || needs.promised.keys().chain(classes).any(|key| labels.contains_key(key))
@@ -111,10 +135,12 @@ fn is_for_kata(pool: &NodePool, needs: &Needs, classes: &[String]) -> bool {
 /// What the template of a pool lacks.
 fn lacks(pool: &NodePool, needs: &Needs, classes: &[String]) -> Vec<String> {
     let template = &pool.spec.template;
-    let labels = &template.metadata.labels;
-    let mut missing: Vec<String> = needs
-        .own
+    let labels = template.labels();
+    // Karpenter, the cloud and labellers set the others.
+    let of_template = needs.of_kubelet();
+    let mut missing: Vec<String> = of_template
         .iter()
+        .filter(|(key, _)| !key.starts_with("karpenter.") && !is_of_labeller(key))
         .chain(&needs.promised)
         .filter(|(key, value)| labels.get(*key) != Some(*value))
         .map(|(key, value)| format!("{key}={value}"))
