@@ -253,7 +253,8 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
         let unknown = &record.status.unknown_values;
         cluster.base.findings.extend(unknown.iter().map(|value| unknown_value(facts, value)));
         let chosen = |keeps| choose(cluster, facts, previous, &record, keeps);
-        let has_kata = provided::is_recorded(facts, previous.map(AsRef::as_ref))
+        let was_provided = provided::is_recorded(facts, previous.map(AsRef::as_ref));
+        let has_kata = (was_provided && provided::has_operator_labels(facts))
             || provided::has_artifacts_of_operator(&record);
         let is_same = |a: &Chosen, b: &Chosen| {
             let selected = |it: &Chosen| matches!(it.selected, Selected::Yes);

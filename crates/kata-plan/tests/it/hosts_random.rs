@@ -188,6 +188,8 @@ fn does(world: &mut World, deed: &Deed) {
 
 /// The label is away for half a minute: a node that serves, and of which nothing else changes, goes on serving.
 fn flap(world: &mut World, node: &str) {
+    // Until an edit of the selectors has been seen, it acts at once.
+    world.pass();
     let status = world.get(Kind::KataNode, node).map(|kata_node| kata_node["status"].clone());
     let is_steady = status.is_some_and(|it| it["phase"] == "Ready" && it["leavesAt"].is_null())
         && world.node(node).labels.get("cloud").is_none_or(|value| value == "no")

@@ -263,6 +263,19 @@ fn a_node_stays_provided_while_its_label_is_away() {
     assert_eq!((leaves_at(&world, "worker-0"), world.names(Kind::Job)), (json!(null), vec![]));
 }
 
+/// Once its labels are off, nothing is left to keep: [`World::pass`] fails if a status is written after which no pass comes.
+#[test]
+fn a_node_that_was_provided_ends_its_delay_once() {
+    let mut world = World::plain(1, 2);
+    world.cordon("worker-0", true);
+    world.label("worker-0", "cloud", Some("yes"));
+    world.config(&json!({"providedNodes": {"matchLabels": {"cloud": "yes"}}}));
+    pass_for(&mut world, 20);
+    world.label("worker-0", "cloud", Some("no"));
+    pass_for(&mut world, 600);
+    assert_eq!(leaves_at(&world, "worker-0"), json!(null));
+}
+
 /// Such labels are named, unless the administrator has decided about them.
 #[test]
 fn labels_of_programs_are_named() {
