@@ -87,7 +87,8 @@ pub(super) fn has_artifacts_of_operator(record: &NodeRecord<'_>) -> bool {
         || record.running.is_some_and(|(job, _)| changes(job.action))
         || record.has_orphaned_change()
         // The result of a removal is recorded before its Job is deleted.
-        || (!record.deletable_jobs.is_empty() && last_removal(&record.status).is_some())
+        || ((record.has_new_result || !record.deletable_jobs.is_empty())
+            && last_removal(&record.status).is_some())
         || !record.is_understood
 }
 

@@ -58,6 +58,8 @@ pub(crate) struct NodeRecord<'a> {
     pub(crate) needs_fresh_read: bool,
     /// Jobs that can be deleted.
     pub(crate) deletable_jobs: Vec<&'a NodeJob>,
+    /// Whether a Job has ended whose result the KataNode does not have yet.
+    pub(crate) has_new_result: bool,
     /// A Job that has not ended for an earlier node of the same name: its pod could still be scheduled to
     /// this node.
     pub(crate) job_of_earlier_node: Option<&'a NodeJob>,
@@ -86,6 +88,7 @@ pub(super) fn reconstruct<'a>(
         orphaned_pod: None,
         needs_fresh_read: false,
         deletable_jobs: Vec::new(),
+        has_new_result: false,
         job_of_earlier_node: None,
         is_understood: is_readable,
     };
@@ -129,6 +132,7 @@ pub(super) fn reconstruct<'a>(
             Some(_) if pod.is_none_or(|pod| pod.finished) => {
                 if is_new {
                     record_end(Arc::make_mut(&mut record.status), &EndedJob::of(job, pod, now));
+                    record.has_new_result = true;
                 }
             }
             None if job.deleting => {}
