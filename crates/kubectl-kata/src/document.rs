@@ -4,18 +4,22 @@
 
 use jiff::Timestamp;
 use kata_api::kata_node::PayloadImage;
-use kata_api::sandbox_facts::SandboxFacts;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::api::Gap;
-use crate::disruption::Disruption;
 
+mod checks;
 mod history;
 mod lists;
+mod removal;
+mod verdicts;
 
+pub(crate) use checks::{Category, Check, CheckReport, CheckResult, CheckSummary};
 pub(crate) use history::{ChangeResult, HistoryReport, NodeChange, NodeHistory, StepTime};
 pub(crate) use lists::{NodeList, NodeRow, PodList, PodRow};
+pub(crate) use removal::{Successor, UninstallPlan};
+pub(crate) use verdicts::{Signal, SignalVerdict, Verdict, VerifyReport, VerifyResult};
 
 /// The version of all documents.
 pub(crate) const API_VERSION: &str = "cli.kata-operator.dev/v1";
@@ -399,209 +403,6 @@ pub(crate) struct WhyReport {
     pub(crate) causes: Vec<Problem>,
     /// What will happen.
     pub(crate) outlook: String,
-    /// What could not be seen.
-    pub(crate) gaps: Vec<Gap>,
-}
-
-/// Whether a check passed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum CheckResult {
-    /// As it should be.
-    Ok,
-    /// Not as it should be; Kata works all the same.
-    Warning,
-    /// Kata does not work, or will not.
-    Error,
-    /// It could not be checked.
-    Skipped,
-}
-
-/// A check.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Check {
-    /// The code of the catalogue.
-    pub(crate) id: String,
-    /// What was checked.
-    pub(crate) description: String,
-    /// The outcome.
-    pub(crate) result: CheckResult,
-    /// What it is about.
-    pub(crate) subjects: Vec<String>,
-    /// What was found.
-    pub(crate) message: String,
-    /// What to do; empty if there is nothing.
-    pub(crate) fix: String,
-    /// The page with more.
-    pub(crate) hint: String,
-}
-
-/// Checks that belong together.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Category {
-    /// Its name.
-    pub(crate) name: String,
-    /// Its checks.
-    pub(crate) checks: Vec<Check>,
-}
-
-/// How many checks ended how.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct CheckSummary {
-    pub(crate) passed: usize,
-    pub(crate) warnings: usize,
-    pub(crate) failed: usize,
-    pub(crate) skipped: usize,
-}
-
-/// The result of `doctor`.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct CheckReport {
-    #[serde(flatten)]
-    pub(crate) head: Head,
-    /// Whether no check failed.
-    pub(crate) success: bool,
-    /// How many checks ended how.
-    pub(crate) summary: CheckSummary,
-    /// The checks.
-    pub(crate) categories: Vec<Category>,
-    /// What could not be seen.
-    pub(crate) gaps: Vec<Gap>,
-}
-
-/// A KataConfig that becomes active when the one before is gone.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Successor {
-    /// Its name.
-    pub(crate) name: String,
-    /// The nodes that it selects; absent if that is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) nodes: Option<Vec<String>>,
-}
-
-/// The result of `uninstall --dry-run`.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct UninstallPlan {
-    #[serde(flatten)]
-    pub(crate) head: Head,
-    /// Whether nothing stands in the way.
-    pub(crate) success: bool,
-    /// The KataConfig.
-    pub(crate) config: Option<String>,
-    /// Whether it is being deleted already.
-    pub(crate) deleting: bool,
-    /// Sandboxed pods that stand in the way, or with `--evict-pods` would be evicted.
-    pub(crate) pods: Vec<PodRow>,
-    /// What makes such pods again when they are deleted or evicted, as `Deployment namespace/name`.
-    pub(crate) controllers: Vec<String>,
-    /// Nodes that would lose Kata.
-    pub(crate) nodes: Vec<String>,
-    /// What the removal does to these nodes and to pods on them; absent if the nodes cannot be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) disruption: Option<Disruption>,
-    /// Objects that would be deleted, as `Kind/name`.
-    pub(crate) objects: Vec<String>,
-    /// The nodes that would lose the labels that `kubectl kata install` gave them.
-    pub(crate) labelled: Vec<String>,
-    /// The namespace of the operator that would be removed; absent if it stays.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) operator_namespace: Option<String>,
-    /// The KataConfig that becomes active then; absent if there is no other.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) successor: Option<Successor>,
-    /// What stands in the way.
-    pub(crate) problems: Vec<Problem>,
-    /// What could not be seen.
-    pub(crate) gaps: Vec<Gap>,
-}
-
-/// What a signal says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum SignalVerdict {
-    /// As in a virtual machine.
-    Pass,
-    /// As on the node.
-    Fail,
-    /// It says nothing.
-    Neutral,
-}
-
-/// Something by which a virtual machine and its node differ, or not.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Signal {
-    /// What it is.
-    pub(crate) name: &'static str,
-    /// In the sandboxed pod.
-    pub(crate) sandboxed: String,
-    /// In the regular pod.
-    pub(crate) regular: String,
-    /// On the node, as the API tells it.
-    pub(crate) node: String,
-    /// What that says.
-    pub(crate) verdict: SignalVerdict,
-    /// The same in words.
-    pub(crate) meaning: &'static str,
-}
-
-/// The outcome of a verification.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum VerifyResult {
-    /// Proven: it runs on a kernel of its own.
-    Isolated,
-    /// It runs on the node's kernel.
-    NotIsolated,
-    /// The probe did not come to run, so sandboxed pods probably do not either.
-    ProbeFailed,
-    /// It cannot be told.
-    Inconclusive,
-}
-
-/// The verdict about a node or a pod.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Verdict {
-    /// What was verified, such as `node/worker-0`.
-    pub(crate) subject: String,
-    /// The outcome.
-    pub(crate) result: VerifyResult,
-    /// How long it took.
-    pub(crate) seconds: f64,
-    /// What was compared.
-    pub(crate) signals: Vec<Signal>,
-    /// What is wrong.
-    pub(crate) problems: Vec<Problem>,
-    /// The sandbox and its processes on the node, with `--host`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) host: Option<SandboxFacts>,
-    /// Whether that was asked for, and is not known.
-    #[serde(skip)]
-    pub(crate) host_unknown: bool,
-}
-
-/// The result of `verify`.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct VerifyReport {
-    #[serde(flatten)]
-    pub(crate) head: Head,
-    /// The API server and the context of the kubeconfig.
-    pub(crate) cluster: String,
-    /// When it was verified.
-    #[schemars(with = "String")]
-    pub(crate) time: Timestamp,
-    /// Whether everything is proven to be isolated.
-    pub(crate) success: bool,
-    /// The verdicts.
-    pub(crate) verdicts: Vec<Verdict>,
     /// What could not be seen.
     pub(crate) gaps: Vec<Gap>,
 }
