@@ -397,7 +397,7 @@ pub struct ChangeArguments {
     /// Do not ask
     #[arg(long, short)]
     pub yes: bool,
-    /// Wait until Ready
+    /// Wait until the change has ended
     #[arg(long)]
     pub wait: bool,
     /// How long to wait; 0 means for ever
@@ -489,7 +489,7 @@ pub struct UpgradeArguments {
     /// Image with the runtime's files
     #[arg(long, value_name = "REF", group = "payload")]
     pub payload_image: Option<String>,
-    /// Go back to the image before the last upgrade
+    /// Go back to the last image before an upgrade with which nodes were Ready
     #[arg(long, group = "payload")]
     pub rollback: bool,
     /// Change nothing: print the plan
@@ -503,7 +503,7 @@ pub struct UpgradeArguments {
 /// Arguments of `uninstall`.
 #[derive(Args, Debug, Default)]
 pub struct UninstallArguments {
-    /// Change nothing, and say what would happen
+    /// Change nothing: print the plan
     #[arg(long)]
     pub dry_run: bool,
     /// Evict the sandboxed pods, as far as PodDisruptionBudgets allow it
@@ -512,15 +512,8 @@ pub struct UninstallArguments {
     /// Wait until nothing is left, and then remove the operator, if `kubectl kata install` or manifests installed it
     #[arg(long)]
     pub operator: bool,
-    /// Do not ask
-    #[arg(long, short)]
-    pub yes: bool,
-    /// Wait until nothing is left
-    #[arg(long)]
-    pub wait: bool,
-    /// How long to wait; 0 means for ever
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0")]
-    pub timeout: Duration,
+    #[command(flatten)]
+    pub change: ChangeArguments,
 }
 
 /// Arguments of `codes`.

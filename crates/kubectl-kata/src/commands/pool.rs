@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kata_api::kata_config::RuntimeSpec;
 use kata_api::names;
 use kata_api::platform::Platform;
-use kata_plan::selector::is_well_known;
+use kata_plan::selector::{describes_node, is_well_known};
 use serde_json::{Value, json};
 
 use super::expect_output;
@@ -43,13 +43,17 @@ pub(crate) async fn run(
         Err(refusal) => return refusal.print(context),
     };
     let template = needs.template(arguments.kind);
-    let head = context.marked(&format!("# {}", place(arguments.kind)));
+    let head = context.marked(&format!("# {}", template_heading(arguments.kind)));
     if !context.printer.document(context.settings.output, &template)? {
         context.printer.line(&head)?;
         context.printer.raw(&yaml(&template)?)?;
     }
     for note in needs.notes(arguments.kind) {
         context.printer.say(&note)?;
+    }
+    if context.settings.output != Output::Table && kata.is_simulated() {
+        // The document is pasted as it is.
+        context.printer.say("This cluster is simulated.")?;
     }
     Ok(Exit::Fine)
 }
@@ -68,8 +72,8 @@ fn chosen(runtimes: Vec<RuntimeSpec>, class: Option<&str>) -> Result<Vec<Runtime
     Ok(found)
 }
 
-/// What the parts of the template belong to.
-fn place(kind: PoolKind) -> &'static str {
+/// The heading of a template: what its parts belong to.
+fn template_heading(kind: PoolKind) -> &'static str {
     match kind {
         PoolKind::Karpenter => "spec.template of a NodePool (karpenter.sh/v1)",
         PoolKind::Eks => {
@@ -83,21 +87,25 @@ fn place(kind: PoolKind) -> &'static str {
     }
 }
 
+/// The labels that every RuntimeClass of the operator selects.
+pub(super) fn promised() -> Labels {
+    let verified = (names::RUNTIME_LABEL.to_owned(), names::RUNTIME_LABEL_VERIFIED.to_owned());
+    let claimed = (names::CLAIM_LABEL.to_owned(), names::CLAIMED.to_owned());
+    [verified, claimed].into()
+}
+
 /// What the nodes of a pool need, so that they get Kata and pods of the RuntimeClasses come to them.
-pub(super) struct Needs {
+struct Needs {
     /// The labels by which the KataConfig selects nodes, and those that the runtimes ask for.
-    pub(super) own: Labels,
+    own: Labels,
     /// The labels that the RuntimeClasses select. The operator removes them from a new node until it has Kata.
-    pub(super) promised: Labels,
+    promised: Labels,
     /// The keys of the selectors' expressions, for which no label is known.
     expressions: Vec<String>,
 }
 
 impl Needs {
-    pub(super) fn of(
-        selector: Option<&LabelSelector>,
-        runtimes: &[RuntimeSpec],
-    ) -> Result<Self, Refusal> {
+    fn of(selector: Option<&LabelSelector>, runtimes: &[RuntimeSpec]) -> Result<Self, Refusal> {
         let install_on = runtimes.iter().filter_map(|runtime| runtime.install_on.as_ref());
         let selectors: Vec<&LabelSelector> = selector.into_iter().chain(install_on).collect();
         let selected = selectors.iter().flat_map(|selector| selector.match_labels.iter().flatten());
@@ -114,21 +122,19 @@ impl Needs {
                 ));
             }
         }
-        let verified = (names::RUNTIME_LABEL.to_owned(), names::RUNTIME_LABEL_VERIFIED.to_owned());
-        let claimed = (names::CLAIM_LABEL.to_owned(), names::CLAIMED.to_owned());
         let served = runtimes.iter().map(|runtime| {
             (names::class_label(&runtime.name), names::CLASS_LABEL_SERVED.to_owned())
         });
         let expressions = selectors.iter().flat_map(|it| it.match_expressions.iter().flatten());
         Ok(Self {
             own,
-            promised: [verified, claimed].into_iter().chain(served).collect(),
+            promised: promised().into_iter().chain(served).collect(),
             expressions: expressions.map(|expression| expression.key.clone()).collect(),
         })
     }
 
     /// The labels that a kubelet may set on its node.
-    pub(super) fn of_kubelet(&self) -> Labels {
+    fn of_kubelet(&self) -> Labels {
         let labels = self.own.iter().filter(|(key, _)| !is_well_known(key));
         labels.map(|(key, value)| (key.clone(), value.clone())).collect()
     }
@@ -182,12 +188,22 @@ impl Needs {
     /// What the template cannot have, and what to do about that.
     fn notes(&self, kind: PoolKind) -> Vec<String> {
         let mut notes = Vec::new();
-        let restricted: Vec<&String> = self.own.keys().filter(|key| is_well_known(key)).collect();
-        if !restricted.is_empty() {
+        let own = || self.own.keys();
+        let of_nodes: Vec<&String> = own().filter(|key| describes_node(key)).collect();
+        if !of_nodes.is_empty() {
+            let keys = human::list(&of_nodes, 5);
+            notes.push(format!(
+                "These labels describe the nodes: {keys}. Choose a pool whose nodes have them, and do not set them by hand: \
+                 the KataConfig selects no other nodes."
+            ));
+        }
+        let is_restricted = |key: &&String| is_well_known(key) && !describes_node(key);
+        let restricted: Vec<&String> = own().filter(is_restricted).collect();
+        if !restricted.is_empty() && kind != PoolKind::Karpenter {
             let keys = human::list(&restricted, 5);
             notes.push(format!(
-                "The template cannot set these labels through the kubelet: {keys}. Choose a pool whose nodes have them, or \
-                 label the nodes yourself: the KataConfig does not select other nodes."
+                "A kubelet may not set these labels on its node: {keys}. Label the nodes yourself, or let the tool that makes \
+                 them do it: the KataConfig selects no other nodes."
             ));
         }
         match kind {

@@ -136,7 +136,7 @@ async fn without_config(
         return Ok(Exit::Fine);
     }
     let what = "uninstall removes the operator";
-    if let Some(exit) = ask_consent(arguments.yes, what, context).await? {
+    if let Some(exit) = ask_consent(arguments.change.yes, what, context).await? {
         return Ok(exit);
     }
     removal.run(context).await?;
@@ -162,12 +162,12 @@ async fn follow(
     };
     let labels = words.set_labels.as_ref().map(|set| format!(", then {}", set.removal()));
     let next = format!("Next: kubectl kata wait --for {deleted}{}", labels.unwrap_or_default());
-    if !arguments.wait && !arguments.operator {
+    if !arguments.change.wait && !arguments.operator {
         context.printer.say(&next)?;
         return Ok(Exit::Fine);
     }
     let wanted = wait::Wanted::Deleted(Some(name));
-    let exit = wait::until(&wanted, arguments.timeout, context).await?;
+    let exit = wait::until(&wanted, arguments.change.timeout, context).await?;
     if exit != Exit::Fine {
         // The record of the labels goes with the KataConfig.
         context.printer.say(&next)?;
@@ -249,5 +249,5 @@ async fn ask_consent_to(
     };
     let removal = words.removal.as_ref().map(|_| "removes the operator".to_owned());
     let what: Vec<String> = what.into_iter().chain(removal).collect();
-    ask_consent(arguments.yes, &format!("uninstall {}", what.join(", and ")), context).await
+    ask_consent(arguments.change.yes, &format!("uninstall {}", what.join(", and ")), context).await
 }

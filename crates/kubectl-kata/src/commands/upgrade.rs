@@ -1,5 +1,6 @@
 //! `upgrade`: gives the nodes another payload, or with `--rollback` the one before. The operator does the rest.
 
+use kata_api::kata_node::Phase;
 use kata_api::platform::Platform;
 use kata_api::{KataConfig, names};
 use serde_json::{Value, json};
@@ -23,19 +24,25 @@ const DEFAULT: &str = "the operator's default";
 struct Images {
     before: Option<String>,
     after: Option<String>,
-    /// Whether to record the image before as the way back.
-    is_way_back: bool,
+    /// What `--rollback` goes back to after the command, empty for the operator's default; `None` if this is a rollback, or
+    /// nothing worked before.
+    way_back: Option<String>,
 }
 
 impl Images {
-    fn of(config: &KataConfig, arguments: &UpgradeArguments) -> Result<Self, Refusal> {
+    fn of(kata: &Kata, config: &KataConfig, arguments: &UpgradeArguments) -> Result<Self, Refusal> {
         let before = config.spec.payload.as_ref().map(|payload| payload.image.clone());
         let annotations = config.metadata.annotations.as_ref();
         let recorded = annotations.and_then(|all| all.get(names::PREVIOUS_PAYLOAD_ANNOTATION));
         if let Some(image) = &arguments.payload_image {
-            // A payload with which the KataConfig did not become Ready is no way back.
-            let is_way_back = status::is_ready(config) || recorded.is_none();
-            return Ok(Self { before, after: Some(image.clone()), is_way_back });
+            // A payload with which no node became Ready is no way back.
+            let has_worked = status::is_ready(config) || serves_with(kata, before.as_deref());
+            let way_back = if has_worked {
+                Some(before.clone().unwrap_or_default())
+            } else {
+                recorded.cloned()
+            };
+            return Ok(Self { before, after: Some(image.clone()), way_back });
         }
         let Some(image) = recorded else {
             return Err(Refusal::new(
@@ -45,17 +52,32 @@ impl Images {
         };
         // The record stays, so that the same command again changes nothing more.
         let after = (!image.is_empty()).then(|| image.clone());
-        Ok(Self { before, after, is_way_back: false })
+        Ok(Self { before, after, way_back: None })
     }
 
     fn patch(&self) -> Value {
         let payload = self.after.as_ref().map(|image| json!({"image": image}));
         let mut patch = json!({"spec": {"payload": payload}});
-        if self.is_way_back {
-            let before = self.before.as_deref().unwrap_or_default();
-            patch["metadata"]["annotations"] = json!({names::PREVIOUS_PAYLOAD_ANNOTATION: before});
+        if let Some(way_back) = &self.way_back {
+            patch["metadata"]["annotations"] =
+                json!({names::PREVIOUS_PAYLOAD_ANNOTATION: way_back});
         }
         patch
+    }
+
+    /// The command that undoes this one; `None` if none does, since the operator's default has no name.
+    fn back(&self, is_rollback: bool) -> Option<String> {
+        match &self.way_back {
+            None if !is_rollback => None,
+            Some(image) => {
+                let image = text(Some(image).filter(|image| !image.is_empty()));
+                Some(format!("kubectl kata upgrade --rollback, to {image}"))
+            }
+            None => {
+                let before = self.before.as_ref()?;
+                Some(format!("kubectl kata upgrade --payload-image {before}"))
+            }
+        }
     }
 }
 
@@ -74,7 +96,7 @@ pub(crate) async fn run(
     let deployment = operator_quietly(&context.api).await?.known().flatten();
     let images = match refusal(config, platform(deployment.as_ref(), &context.api).await?) {
         Some(refusal) => Err(refusal),
-        None => Images::of(config, arguments),
+        None => Images::of(&kata, config, arguments),
     };
     let images = match images {
         Ok(images) => images,
@@ -106,16 +128,8 @@ pub(crate) async fn run(
         let paused = "no node changes until `kubectl kata resume`";
         lines.extend(field("Paused", paused, &style));
     }
-    let back = if arguments.rollback {
-        images
-            .before
-            .as_ref()
-            .map(|before| format!("kubectl kata upgrade --payload-image {before}"))
-    } else {
-        Some("kubectl kata upgrade --rollback".to_owned())
-    };
-    if let Some(back) = &back {
-        lines.extend(field("Way back", back, &style));
+    if let Some(back) = images.back(arguments.rollback) {
+        lines.extend(field("Way back", &back, &style));
     }
     for line in &lines {
         context.printer.say(line)?;
@@ -135,6 +149,16 @@ pub(crate) async fn run(
     }
     change(KATA_CONFIGS, name, done, &patch, false, context).await?;
     wait::until_ready_if_asked(&arguments.change, context).await
+}
+
+/// Whether a node is Ready with this image, or with any if it is the operator's default, which has no name here.
+fn serves_with(kata: &Kata, image: Option<&str>) -> bool {
+    kata.nodes.items().iter().filter_map(|node| node.status.as_ref()).any(|status| {
+        let host = status.host.as_ref();
+        let payload = host.and_then(|host| host.payload_image.as_ref());
+        status.phase == Phase::Ready
+            && payload.is_some_and(|it| image.is_none_or(|image| it.image == image))
+    })
 }
 
 /// Why no payload can be given to this KataConfig.

@@ -535,7 +535,7 @@ async fn the_operator_stays_while_another_installation_needs_its_definitions() {
     let done = lab.kata_command("uninstall --operator --yes").await.expect(4);
     done.says(&[
         "refused: the operator is in the namespaces elsewhere, ",
-        "fix: remove the operator in namespace elsewhere as it was installed",
+        "fix: stop only the operator in namespace elsewhere",
     ]);
     assert!(lab.get(&kata_configs(), "", "cluster-kataconfig").is_some());
     let lab = Lab::on(Platform::Kubernetes);

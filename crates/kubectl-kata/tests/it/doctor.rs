@@ -489,7 +489,7 @@ async fn a_node_pool_that_lacks_what_sandboxed_pods_need_is_named() {
     ));
     lab.kata_command("doctor").await.expect(0).says(&[
         "‼ KATA5226 NodePool bare lacks the labels kata-operator.dev/claimed=true, \
-         katacontainers.io/kata-runtime=true, kata.node-restriction.kubernetes.io/CLASS=true and the \
+         katacontainers.io/kata-runtime=true, kata.node-restriction.kubernetes.io/kata=true and the \
          startup taint kata-operator.dev/not-ready",
         "NodePool wrong lacks the label katacontainers.io/kata-runtime=true and the startup taint",
         "kubectl kata pool --for karpenter",

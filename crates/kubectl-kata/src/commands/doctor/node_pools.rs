@@ -3,14 +3,16 @@
 
 use std::collections::BTreeMap;
 
+use kata_api::platform::Platform;
 use kata_api::{Code, KataConfig, names};
-use kata_plan::selector::is_of_labeller;
+use kata_plan::selector::{describes_node, is_of_labeller};
 use serde::Deserialize;
 
-use super::super::pool::Needs;
+use super::super::pool::promised;
 use super::check;
 use crate::Context;
 use crate::api::{Read, Scope};
+use crate::cluster::platform;
 use crate::document::{Check, CheckResult};
 use crate::failure::Failure;
 use crate::human;
@@ -97,16 +99,21 @@ pub(super) async fn node_pools(
             return Ok(Some(check(code, CheckResult::Skipped, text)));
         }
     };
-    let runtimes = config.spec.effective_runtimes();
-    let classes: Vec<String> = runtimes.iter().map(|it| names::class_label(&it.name)).collect();
-    // Which runtimes a pool is for, its labels say.
-    let Ok(needs) = Needs::of(config.spec.kata_config_pool_selector.as_ref(), &[]) else {
+    // There the RuntimeClasses select other labels, which a MachineSet need not promise.
+    if platform(None, &context.api).await? == Platform::Openshift {
         return Ok(None);
+    }
+    let runtimes = config.spec.effective_runtimes();
+    let selector = config.spec.kata_config_pool_selector.as_ref();
+    let needs = Needs {
+        selected: selector.and_then(|it| it.match_labels.clone()).unwrap_or_default(),
+        promised: promised(),
+        classes: runtimes.iter().map(|it| names::class_label(&it.name)).collect(),
     };
     let lacking: BTreeMap<&str, Vec<String>> = pools
         .iter()
-        .filter(|pool| is_for_kata(pool, &needs, &classes))
-        .map(|pool| (pool.metadata.name.as_str(), lacks(pool, &needs, &classes)))
+        .filter(|pool| needs.are_of(pool))
+        .map(|pool| (pool.metadata.name.as_str(), needs.missing_in(pool)))
         .collect();
     if lacking.is_empty() {
         return Ok(None);
@@ -124,40 +131,57 @@ pub(super) async fn node_pools(
     }))
 }
 
-/// Whether the KataConfig selects the nodes of a pool by its labels, or the pool promises Kata.
-fn is_for_kata(pool: &NodePool, needs: &Needs, classes: &[String]) -> bool {
-    let labels = pool.spec.template.labels();
-    let is_selected = !needs.own.is_empty()
-        && needs.own.iter().all(|(key, value)| labels.get(key) == Some(value));
-    is_selected || needs.promised.keys().chain(classes).any(|key| labels.contains_key(key))
+/// What the nodes of a pool need.
+struct Needs {
+    /// The labels by which the KataConfig selects nodes.
+    selected: Labels,
+    /// The labels that every RuntimeClass selects.
+    promised: Labels,
+    /// The labels of the RuntimeClasses, of which a pool has one or more.
+    classes: Vec<String>,
 }
 
-/// What the template of a pool lacks.
-fn lacks(pool: &NodePool, needs: &Needs, classes: &[String]) -> Vec<String> {
-    let template = &pool.spec.template;
-    let labels = template.labels();
-    // Karpenter, the cloud and labellers set the others.
-    let of_template = needs.of_kubelet();
-    let mut missing: Vec<String> = of_template
-        .iter()
-        .filter(|(key, _)| !key.starts_with("karpenter.") && !is_of_labeller(key))
-        .chain(&needs.promised)
-        .filter(|(key, value)| labels.get(*key) != Some(*value))
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect();
-    if !classes.iter().any(|key| labels.contains_key(key)) {
-        missing.push(format!("{}CLASS={}", names::CLASS_LABEL_PREFIX, names::CLASS_LABEL_SERVED));
+impl Needs {
+    /// Whether the KataConfig selects the nodes of a pool by its labels, or the pool promises Kata.
+    fn are_of(&self, pool: &NodePool) -> bool {
+        let labels = pool.spec.template.labels();
+        let is_selected = !self.selected.is_empty()
+            && self.selected.iter().all(|(key, value)| labels.get(key) == Some(value));
+        is_selected || self.promised.keys().chain(&self.classes).any(|key| labels.contains_key(key))
     }
-    let has_taint = template
-        .spec
-        .startup_taints
-        .iter()
-        .any(|taint| names::STARTUP_TAINTS.contains(&taint.key.as_str()));
-    let of_labels = match missing.as_slice() {
-        [] => None,
-        [label] => Some(format!("the label {label}")),
-        labels => Some(format!("the labels {}", labels.join(", "))),
-    };
-    let taint = (!has_taint).then(|| format!("the startup taint {}", names::STARTUP_TAINT));
-    of_labels.into_iter().chain(taint).collect()
+
+    /// What the template of a pool lacks.
+    fn missing_in(&self, pool: &NodePool) -> Vec<String> {
+        let template = &pool.spec.template;
+        let labels = template.labels();
+        // Karpenter, the cloud and labellers set the others.
+        let is_of_template = |key: &str| {
+            !describes_node(key) && !is_of_labeller(key) && !key.starts_with("karpenter.")
+        };
+        let mut missing: Vec<String> = self
+            .selected
+            .iter()
+            .filter(|(key, _)| is_of_template(key))
+            .chain(&self.promised)
+            .filter(|(key, value)| labels.get(*key) != Some(*value))
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        if !self.classes.iter().any(|key| labels.contains_key(key)) {
+            let served = |key: &String| format!("{key}={}", names::CLASS_LABEL_SERVED);
+            let classes: Vec<String> = self.classes.iter().map(served).collect();
+            missing.push(classes.join(" or "));
+        }
+        let has_taint = template
+            .spec
+            .startup_taints
+            .iter()
+            .any(|taint| names::STARTUP_TAINTS.contains(&taint.key.as_str()));
+        let of_labels = match missing.as_slice() {
+            [] => None,
+            [label] => Some(format!("the label {label}")),
+            labels => Some(format!("the labels {}", labels.join(", "))),
+        };
+        let taint = (!has_taint).then(|| format!("the startup taint {}", names::STARTUP_TAINT));
+        of_labels.into_iter().chain(taint).collect()
+    }
 }

@@ -62,7 +62,8 @@ impl Verified {
         let server = |place: &str| place.split(" (").next().map(str::to_owned);
         if server(&verified.cluster) != server(cluster) {
             return Err(Failure::Usage(format!(
-                "--verified {}: it is about {}, and this report is about {cluster}",
+                "--verified {}: it is about {}, and this report is about {cluster}; run `kubectl kata verify -o json` with \
+                 the kubeconfig of this report",
                 path.display(),
                 verified.cluster
             )));

@@ -131,8 +131,9 @@ fn why_it_is_needed(kata: &Kata, namespace: &str, installations: &[String]) -> O
             human::list(installations, 5)
         ),
         format!(
-            "remove the operator in namespace {other} as it was installed (`helm uninstall`, its Subscription, or `kubectl \
-             delete deployment {PRODUCT} -n {other}`), then run this command again"
+            "stop only the operator in namespace {other}, since the roles are shared: `kubectl delete deployment {PRODUCT} -n \
+             {other}`, or with the Operator Lifecycle Manager its Subscription and its ClusterServiceVersion; then run \
+             this command again"
         ),
     ))
 }
