@@ -202,15 +202,15 @@ catalogue! {
     }
     KATA2117 PoolUnfit Error {
         cause: "A node pool makes nodes that cannot run virtual machines. An autoscaler goes on making them, since their labels promise Kata to the pods that wait.",
-        fix: "Give the pool a type of machine with virtualization, or take the labels of the RuntimeClass off its template; then delete these nodes. With Karpenter on AWS, cpuOptions.nestedVirtualization of the EC2NodeClass turns virtualization on where the type of machine has it."
+        fix: "Give the pool a type of machine with virtualization, or take the labels of the RuntimeClass off its template; then delete these nodes. With Karpenter on AWS, `cpuOptions.nestedVirtualization: enabled` in the EC2NodeClass turns virtualization on where the type of machine has it."
     }
     KATA2120 LabelsLost Warning {
         cause: "Nodes no longer match a selector of the KataConfig. They keep what they have for spec.rollout.leaveDelay, in case their labels come back.",
-        fix: "If the nodes should keep it, give them the labels again. If they should lose it now, set spec.rollout.leaveDelay to 0s."
+        fix: "If the nodes should keep it, give them the labels again. If they should lose it now, set spec.rollout.leaveDelay to 0s, and take the field away afterwards: with 0s each lost label acts at once."
     }
-    KATA2121 LabelsOfProgram Warning {
-        cause: "The KataConfig selects nodes by labels that a program sets by their hardware, and can take away.",
-        fix: "Select nodes by a label of your own, and set spec.checkNodeEligibility, which counts only when a node joins. To keep the selector, set spec.rollout.leaveDelay to a time in which such a program comes back."
+    KATA2121 LabelsSetByLabeller Warning {
+        cause: "The KataConfig selects nodes by labels that a labeller, such as Node Feature Discovery, sets and may remove.",
+        fix: "First label every node that should keep Kata, for example `kubectl label node NODE kata=true`, and only then select by that label: an edit of a selector acts at once. spec.checkNodeEligibility can ask for the label of Node Feature Discovery besides, and counts only when a node joins. To keep the selector, set spec.rollout.leaveDelay to longer than the labeller takes to restart."
     }
     KATA3001 KvmUnusable Error {
         cause: "The node's kernel refuses to create a virtual machine with /dev/kvm.",
@@ -338,11 +338,11 @@ catalogue! {
     }
     KATA3032 RestartFailed Error {
         cause: "The container runtime did not restart after the change, so the change was rolled back.",
-        fix: "Read the log of the unit that the message names, from the time of the failure, on the node: `journalctl -u UNIT --since=TIME`."
+        fix: "Read the log of the unit that the message names, on the node, from some minutes before status.host.job.time of its KataNode: `journalctl -u UNIT --since='YYYY-MM-DD HH:MM:SS UTC'`."
     }
     KATA3033 VerificationFailed Error {
         cause: "The restarted container runtime is not as expected, so the change was rolled back.",
-        fix: "Read the log of the unit that the message names, from the time of the failure, on the node: `journalctl -u UNIT --since=TIME`."
+        fix: "Read the log of the unit that the message names, on the node, from some minutes before status.host.job.time of its KataNode: `journalctl -u UNIT --since='YYYY-MM-DD HH:MM:SS UTC'`."
     }
     KATA3034 NodeUnsafe Error {
         cause: "A change failed, and so did its rollback.",

@@ -243,9 +243,9 @@ pub struct RolloutSpec {
     #[serde(default, skip_serializing_if = "ForeignChanges::waits")]
     #[schemars(schema_with = "crate::schema::foreign_changes")]
     pub foreign_changes: ForeignChanges,
-    /// How long a selector must not have matched a node until the node loses Kata, or one of its runtimes: a program that
-    /// labels nodes may take its labels away for a moment. Absent means 5m; 0s is allowed. An edit of the selector and a
-    /// deletion do not wait.
+    /// How long a node keeps Kata, or one of its runtimes, after a selector stops matching it: a labeller may remove its
+    /// labels for a moment. Absent means 5m; 0s is allowed. An edit of a selector and a deletion do not wait. A change of
+    /// this field shortens a delay that runs, and does not lengthen it.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",

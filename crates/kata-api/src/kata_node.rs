@@ -273,8 +273,8 @@ pub struct KataNodeStatus {
     /// Whether spec.providedNodes of the KataConfig selects the node, so that nothing is installed on it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub provided: bool,
-    /// When the node, or one of its runtimes, leaves since a selector of the KataConfig no longer matches. Absent while all of
-    /// them match.
+    /// When the node loses Kata, or one of its runtimes, because a selector of the KataConfig no longer matches it. Absent
+    /// while it loses nothing.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",

@@ -93,7 +93,7 @@ pub const OPERATOR_NAMESPACE_ANNOTATION: &str = "kata-operator.dev/operator-name
 /// Annotation of a KataConfig, as JSON: the labels that `kubectl kata install --node` set, and the nodes that had none of
 /// them before. `kubectl kata uninstall` takes these labels off.
 pub const SET_LABELS_ANNOTATION: &str = "kata-operator.dev/set-labels";
-/// Annotation on a KataConfig with the `spec.payload.image` with which it was last Ready before a `kubectl kata upgrade`;
+/// Annotation on a KataConfig with the last `spec.payload.image` before a `kubectl kata upgrade` with which a node was Ready;
 /// empty if there was none.
 pub const PREVIOUS_PAYLOAD_ANNOTATION: &str = "kata-operator.dev/previous-payload-image";
 /// Annotation of the operator's MachineConfig: other operating system images with Kata that nodes may still

@@ -279,7 +279,7 @@ pub fn effect(code: Code) -> Effect {
         | Code::NoStartupTaint
         | Code::PoolUnfit
         | Code::LabelsLost
-        | Code::LabelsOfProgram
+        | Code::LabelsSetByLabeller
         | Code::OtherRollout
         | Code::ClockSkew
         | Code::ConstraintsNotServed => Effect::Nothing,

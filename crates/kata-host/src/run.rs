@@ -218,7 +218,7 @@ fn sentence(check: &Check) -> String {
     format!("{}. {}", cause(check), check.code.entry().fix)
 }
 
-/// The same for a report. What to do is left out if it would be cut: it is that of the code.
+/// The message of a report. If it would be too long, what to do is left out: the page of the code has it.
 fn short_sentence(check: &Check) -> String {
     Some(sentence(check)).filter(|text| text.len() <= MESSAGE_BYTES).unwrap_or_else(|| cause(check))
 }

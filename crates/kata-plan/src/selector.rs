@@ -29,16 +29,16 @@ pub fn matches(
 }
 
 /// Whether a selector selects a node that may have what the selector is about already. It keeps that if the selector cannot
-/// be evaluated and, with `keeps`, if the selector no longer matches.
+/// be evaluated and, with `keeps_unmatched`, if the selector no longer matches.
 pub(crate) fn selects(
     selector: &LabelSelector,
     labels: &BTreeMap<String, String>,
-    keeps: bool,
+    keeps_unmatched: bool,
     has: impl FnOnce() -> bool,
 ) -> bool {
     match matches(selector, labels) {
         Ok(true) => true,
-        Ok(false) => keeps && has(),
+        Ok(false) => keeps_unmatched && has(),
         Err(_) => has(),
     }
 }
@@ -87,23 +87,22 @@ fn is_key(key: &str) -> bool {
     !name.is_empty() && is_part(name) && prefix.is_none_or(is_domain)
 }
 
+/// Whether the key of a label is in a domain, or in one below.
+fn is_in_domain(key: &str, domain: &str) -> bool {
+    let of_key = key.split_once('/').map_or("", |(domain, _)| domain);
+    of_key.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
 /// Whether a label is one of Kubernetes' own domains, such as a node's name, zone or size. The kubelet, the cloud or an
 /// installer sets it.
 pub fn is_well_known(key: &str) -> bool {
-    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
-    ["kubernetes.io", "k8s.io"].iter().any(|known| {
-        domain.strip_suffix(known).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-    })
+    is_in_domain(key, "kubernetes.io") || is_in_domain(key, "k8s.io")
 }
 
 /// Whether the kubelet, the cloud or an installer sets a label, so that it would be false on another node. Labels with
 /// `node-restriction.kubernetes.io` are the administrator's: a kubelet may not set them.
 pub fn describes_node(key: &str) -> bool {
-    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
-    let is_restricted = domain
-        .strip_suffix("node-restriction.kubernetes.io")
-        .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-    is_well_known(key) && !is_restricted
+    is_well_known(key) && !is_in_domain(key, "node-restriction.kubernetes.io")
 }
 
 /// The keys of a selector.
@@ -116,10 +115,7 @@ pub fn keys(selector: &LabelSelector) -> impl Iterator<Item = &str> {
 /// Whether a label belongs to a program that labels nodes by their hardware, such as Node Feature Discovery.
 pub fn is_of_labeller(key: &str) -> bool {
     const DOMAINS: [&str; 4] = ["feature.node.kubernetes.io", "nvidia.com", "amd.com", "intel.com"];
-    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
-    DOMAINS.iter().any(|of| {
-        domain.strip_suffix(of).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-    })
+    DOMAINS.iter().any(|domain| is_in_domain(key, domain))
 }
 
 /// Checks that a selector can be evaluated: its operators are known, and its keys and values are valid.

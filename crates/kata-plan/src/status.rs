@@ -56,7 +56,13 @@ pub(crate) fn active(
         ));
     }
     // Without the time in the KataNode, a node that leaves since a selector was edited would look like one that lost its labels.
-    let is_unwritten = failures.iter().any(|failure| failure.object.kind == Kind::KataNode);
+    let is_unwritten = failures.iter().any(|failure| {
+        failure.object.kind == Kind::KataNode
+            && cluster
+                .nodes
+                .iter()
+                .any(|node| node.leaves_at.is_some() && node.facts.name == failure.object.name)
+    });
     let selectors_digest = if is_unwritten {
         previous.and_then(|status| status.selectors_digest.clone())
     } else {

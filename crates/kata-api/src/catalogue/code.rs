@@ -32,7 +32,7 @@ impl Code {
             | Self::WorkersNotCovered
             | Self::PoolUnfit
             | Self::LabelsLost
-            | Self::LabelsOfProgram => {
+            | Self::LabelsSetByLabeller => {
                 &["kubectl get nodes --show-labels", "kubectl describe kataconfigs"]
             }
             Self::NotActive

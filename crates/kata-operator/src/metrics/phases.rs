@@ -12,7 +12,7 @@ use kata_plan::NodeReport;
 use tokio::time::Instant;
 
 /// How old a node that joins may be when it is seen first.
-const NEW_FOR: SignedDuration = SignedDuration::from_mins(10);
+const MAX_AGE_OF_JOINING_NODE: SignedDuration = SignedDuration::from_mins(10);
 
 /// The nodes of the last report, by uid.
 #[derive(Debug, Default)]
@@ -75,7 +75,8 @@ impl PhaseTracker {
 /// administrator.
 fn created_lately(node: &NodeReport) -> Option<Timestamp> {
     let (since, created) = (node.since?, node.created?);
-    let is_new = node.phase != Phase::Ready && since.duration_since(created) < NEW_FOR;
+    let is_new =
+        node.phase != Phase::Ready && since.duration_since(created) < MAX_AGE_OF_JOINING_NODE;
     is_new.then_some(created)
 }
 
@@ -144,9 +145,15 @@ mod tests {
         assert_eq!(phases.update(&ready, Instant::now()).joins, []);
         assert_eq!(phases.update(&[new(Phase::Ready, 300)], Instant::now()).joins, []);
         // It had Kata when it was seen first.
-        assert_eq!(
-            PhaseTracker::default().update(&[new(Phase::Ready, 30)], Instant::now()).joins,
-            []
-        );
+        let mut phases = PhaseTracker::default();
+        assert_eq!(phases.update(&[], Instant::now()), Ended::default());
+        for (phase, second) in [(Phase::Ready, 30), (Phase::NotReady, 40), (Phase::Ready, 50)] {
+            assert_eq!(phases.update(&[new(phase, second)], Instant::now()).joins, []);
+        }
+        // This process did not see it come.
+        let mut phases = PhaseTracker::default();
+        for (phase, second) in [(Phase::Waiting, 30), (Phase::Ready, 90)] {
+            assert_eq!(phases.update(&[new(phase, second)], Instant::now()).joins, []);
+        }
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct NodeAssessment {
     pub(crate) wants_removal: bool,
     /// Why the node is no longer wanted.
     pub(crate) leave_reason: LeaveReason,
-    /// When the node, or one of its runtimes, leaves since a selector no longer matches.
+    /// When the node loses Kata, or one of its runtimes, because a selector no longer matches it.
     pub(crate) leaves_at: Option<Timestamp>,
     /// The RuntimeClasses whose pods the node should run.
     pub(crate) classes: Arc<BTreeSet<String>>,

@@ -27,6 +27,8 @@ use crate::selector;
 use crate::snapshot::{NodeFacts, NodeJob, Snapshot};
 use crate::text;
 
+/// The label with the type of a node's machine.
+const MACHINE_TYPE: &str = "node.kubernetes.io/instance-type";
 /// From so many nodes on, a pool of which no node can run Kata is reported.
 const UNFIT_NODES: usize = 3;
 
@@ -164,11 +166,14 @@ fn report_unfit_pools(cluster: &mut Cluster<'_>) {
         .map(|((key, name), nodes)| {
             let code = nodes.first().map(|(_, code)| code.entry().code).unwrap_or_default();
             let nodes: Vec<&str> = nodes.into_iter().map(|(name, _)| name).collect();
-            let message = format!(
-                "the node pool {key}={name} made {}, and none can run Kata ({code}): {}",
-                text::count(nodes.len(), "node"),
-                text::list(&nodes, text::NAMES)
-            );
+            let count = text::count(nodes.len(), "new node");
+            let these = if key == MACHINE_TYPE {
+                format!("{count} of machine type {name}")
+            } else {
+                format!("{count} of the node pool {name} ({key})")
+            };
+            let list = text::list(&nodes, text::NAMES);
+            let message = format!("none of {these} can run Kata ({code}): {list}");
             Finding::new(Code::PoolUnfit, config.clone(), message)
         })
         .collect();
@@ -182,8 +187,8 @@ fn pool(facts: &NodeFacts) -> Option<(&'static str, &str)> {
         "eks.amazonaws.com/nodegroup",
         "cloud.google.com/gke-nodepool",
         "kubernetes.azure.com/agentpool",
-        // Of other clouds, and of the Cluster API, pools differ at most by the type of machine.
-        "node.kubernetes.io/instance-type",
+        // The nodes of other clouds, and of the Cluster API, do not say of which pool they are.
+        MACHINE_TYPE,
     ];
     LABELS.iter().find_map(|key| Some((*key, facts.labels.get(*key)?.as_str())))
 }
@@ -252,7 +257,7 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
         );
         let unknown = &record.status.unknown_values;
         cluster.base.findings.extend(unknown.iter().map(|value| unknown_value(facts, value)));
-        let chosen = |keeps| choose(cluster, facts, previous, &record, keeps);
+        let chosen = |keeps_unmatched| choose(cluster, facts, previous, &record, keeps_unmatched);
         let was_provided = provided::is_recorded(facts, previous.map(AsRef::as_ref));
         let has_kata = (was_provided && provided::has_operator_labels(facts))
             || provided::has_artifacts_of_operator(&record);
@@ -315,20 +320,20 @@ struct Chosen {
     desired: NodeState,
 }
 
-/// What the KataConfig chooses for a node. `keeps`: what the node has stays although selectors no longer match.
+/// What the KataConfig chooses for a node. `keeps_unmatched`: what the node has stays although selectors no longer match.
 fn choose(
     cluster: &Cluster<'_>,
     facts: &NodeFacts,
     previous: Option<&Arc<KataNode>>,
     record: &NodeRecord<'_>,
-    keeps: bool,
+    keeps_unmatched: bool,
 ) -> Chosen {
     let config = &cluster.base.config;
     let previous = previous.map(AsRef::as_ref);
     let artifacts = record.status.may_have_artifacts;
     let is_own =
         artifacts || node::is_claimed(&facts.labels) || provided::is_recorded(facts, previous);
-    let source = provided::source(config, facts, keeps, previous, artifacts);
+    let source = provided::source(config, facts, keeps_unmatched, previous, artifacts);
     let is_provided = source == Source::Provided;
     let has = |handler: &str| {
         if is_provided {
@@ -337,10 +342,17 @@ fn choose(
             desired::may_have(&record.status, handler)
         }
     };
-    let desired = cluster.desired.of_node(&cluster.base, facts, keeps, has);
+    let desired = cluster.desired.of_node(&cluster.base, facts, keeps_unmatched, has);
     let is_handler = |handler: &str| cluster.desired.is_handler(handler);
-    let selected =
-        candidates::select(config, facts, keeps, is_own, artifacts, is_provided, is_handler);
+    let selected = candidates::select(
+        config,
+        facts,
+        keeps_unmatched,
+        is_own,
+        artifacts,
+        is_provided,
+        is_handler,
+    );
     Chosen { source, selected, desired }
 }
 

@@ -27,11 +27,11 @@ const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 /// Whether a node is selected. `is_own`: artifacts of the operator may be on it, so the node stays selected
 /// if the selector cannot be evaluated or if the node loses its eligibility. `artifacts`: the record of its
 /// Jobs says so, and not only a label, which every client can set. `is_provided`: nothing is installed there.
-/// `is_handler`: whether a handler is one of the KataConfig's. `keeps`: as of [`selector::selects`].
+/// `is_handler`: whether a handler is one of the KataConfig's. `keeps_unmatched`: whether a node keeps what no longer matches.
 pub(super) fn select(
     config: &KataConfig,
     node: &NodeFacts,
-    keeps: bool,
+    keeps_unmatched: bool,
     is_own: bool,
     artifacts: bool,
     is_provided: bool,
@@ -41,7 +41,8 @@ pub(super) fn select(
         return Selected::No;
     }
     let selector = config.spec.kata_config_pool_selector.as_ref();
-    let matches = selector.is_none_or(|it| selector::selects(it, &node.labels, keeps, || is_own));
+    let matches =
+        selector.is_none_or(|it| selector::selects(it, &node.labels, keeps_unmatched, || is_own));
     let eligible = !config.spec.check_node_eligibility
         || is_own
         || node.labels.get(names::NFD_LABEL).is_some_and(|value| value == "true");

@@ -139,12 +139,12 @@ impl Desired {
     }
 
     /// The desired state of a node that the KataConfig selects, and that may have these handlers. Without classes it
-    /// should not have Kata. `keeps`: it keeps classes whose selectors no longer match.
+    /// should not have Kata. `keeps_unmatched`: it keeps classes whose selectors no longer match.
     pub(super) fn of_node(
         &self,
         base: &Assessment,
         node: &NodeFacts,
-        keeps: bool,
+        keeps_unmatched: bool,
         has: impl Fn(&str) -> bool,
     ) -> NodeState {
         let has_label = |class: &Class| node.labels.contains_key(&names::class_label(&class.name));
@@ -152,7 +152,9 @@ impl Desired {
             NodeScope::All => true,
             NodeScope::Selected(selector) => match selector::matches(selector, &node.labels) {
                 // Another class may have the same handler there.
-                Ok(matches) => matches || (keeps && has_label(class) && has(&class.handler)),
+                Ok(matches) => {
+                    matches || (keeps_unmatched && has_label(class) && has(&class.handler))
+                }
                 // If it cannot be evaluated, nodes keep what they have.
                 Err(_) => has(&class.handler) || has_label(class),
             },

@@ -42,12 +42,12 @@ pub(super) enum Source {
     WasProvided,
 }
 
-/// How Kata comes to a node, or is to come. `has_artifacts`: the operator has changed the node. `keeps`: a node whose
+/// How Kata comes to a node, or is to come. `has_artifacts`: the operator has changed the node. `keeps_unmatched`: a node whose
 /// labels no longer match stays as it is.
 pub(super) fn source(
     config: &KataConfig,
     node: &NodeFacts,
-    keeps: bool,
+    keeps_unmatched: bool,
     previous: Option<&KataNode>,
     has_artifacts: bool,
 ) -> Source {
@@ -58,7 +58,9 @@ pub(super) fn source(
     let recorded = is_recorded(node, previous);
     match selects {
         Ok(true) => Source::Provided,
-        Ok(false) if keeps && recorded && config.spec.provided_nodes.is_some() => Source::Provided,
+        Ok(false) if keeps_unmatched && recorded && config.spec.provided_nodes.is_some() => {
+            Source::Provided
+        }
         Ok(false) if recorded && has_operator_labels(node) => Source::WasProvided,
         Ok(false) => Source::Jobs,
         // If it cannot be evaluated, nodes keep what they have, and no Job installs anything.

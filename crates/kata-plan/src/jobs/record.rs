@@ -58,7 +58,7 @@ pub(crate) struct NodeRecord<'a> {
     pub(crate) needs_fresh_read: bool,
     /// Jobs that can be deleted.
     pub(crate) deletable_jobs: Vec<&'a NodeJob>,
-    /// Whether a Job has ended whose result the KataNode does not have yet.
+    /// Whether the result of a finished Job was added that the KataNode does not have yet.
     pub(crate) has_new_result: bool,
     /// A Job that has not ended for an earlier node of the same name: its pod could still be scheduled to
     /// this node.

@@ -73,8 +73,9 @@ fn add_nodes(pools: &Pools<'_>, nodes: &[&Arc<NodeFacts>], assessment: &mut Asse
     for facts in nodes {
         let previous = kata_nodes.get(facts.name.as_str()).copied();
         let (config, mode) = (&assessment.config, pools.mode);
-        let select =
-            |keeps| selection::select(config, mode, facts, keeps, &pools.pools, &unreadable_pools);
+        let select = |keeps_unmatched| {
+            selection::select(config, mode, facts, keeps_unmatched, &pools.pools, &unreadable_pools)
+        };
         let has_kata = facts.labels.contains_key(names::KATA_ROLE_LABEL)
             && facts.kata_state(pools.snapshot) != KataState::Absent;
         let (selected, leaves_at) = leaving::keep_or_leave(

@@ -67,12 +67,12 @@ pub(crate) fn mode(
 
 /// Whether a node is selected. If the selector cannot be evaluated, the pool's nodes stay selected.
 /// Eligibility is checked only before a node joins: if Node Feature Discovery removes its label later, the
-/// node stays. `keeps`: as of [`selector::selects`].
+/// node stays. `keeps_unmatched`: whether a node keeps what no longer matches.
 pub(crate) fn select(
     config: &KataConfig,
     mode: Mode,
     node: &NodeFacts,
-    keeps: bool,
+    keeps_unmatched: bool,
     pools: &BTreeMap<&str, &MachineConfigPool>,
     unreadable_pools: &[&UnreadableObject],
 ) -> Selected {
@@ -116,7 +116,7 @@ pub(crate) fn select(
     }
     let matches = match &config.spec.kata_config_pool_selector {
         None => true,
-        Some(selector) => selector::selects(selector, &node.labels, keeps, || labelled),
+        Some(selector) => selector::selects(selector, &node.labels, keeps_unmatched, || labelled),
     };
     let eligible = !config.spec.check_node_eligibility
         || labelled

@@ -176,7 +176,9 @@ fn does(world: &mut World, deed: &Deed) {
             let born = json!({"metadata": {"labels": labels}, "spec": {"taints": [taint]}});
             world.edit(Kind::Node, &name(*node), &born);
         }
-        Deed::Flap(node) if there(world, *node) => flap(world, &name(*node)),
+        Deed::Flap(node) if there(world, *node) => {
+            flap(world, &name(*node));
+        }
         Deed::Ready(..)
         | Deed::Cordon(..)
         | Deed::Select(..)
@@ -186,8 +188,9 @@ fn does(world: &mut World, deed: &Deed) {
     }
 }
 
-/// The label is away for half a minute: a node that serves, and of which nothing else changes, goes on serving.
-fn flap(world: &mut World, node: &str) {
+/// The label is away for half a minute: a node that serves, and of which nothing else changes, goes on serving. Whether it
+/// is one.
+fn flap(world: &mut World, node: &str) -> bool {
     // Until an edit of the selectors has been seen, it acts at once.
     world.pass();
     let status = world.get(Kind::KataNode, node).map(|kata_node| kata_node["status"].clone());
@@ -206,6 +209,16 @@ fn flap(world: &mut World, node: &str) {
         world.tick();
     }
     world.label(node, "kata", Some("yes"));
+    serves
+}
+
+#[test]
+fn a_node_that_serves_is_one_that_a_flap_may_not_change() {
+    let mut world = World::plain(1, 1);
+    world.config(&json!({"kataConfigPoolSelector": {"matchExpressions": [
+        {"key": "kata", "operator": "NotIn", "values": ["no"]}]}}));
+    world.settle();
+    assert!(flap(&mut world, "worker-0"));
 }
 
 /// Nothing goes wrong any more.

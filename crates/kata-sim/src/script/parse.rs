@@ -174,7 +174,7 @@ fn usage(verb: &str) -> &'static str {
         }
         "group" => {
             "write: group add NAME autoscaler=NAME [labels=KEY=VALUE,…] [taints=KEY:EFFECT,…] \
-             [startup-taints=KEY:EFFECT,…] [fault=FAULT] [most=N]"
+             [startup-taints=KEY:EFFECT,…] [fault=FAULT] [max-nodes=N]"
         }
         "cordon" | "uncordon" => "write: cordon NODE, or uncordon NODE",
         "crash" => "write: crash operator [after N calls [answered]]",

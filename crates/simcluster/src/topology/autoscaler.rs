@@ -1,8 +1,9 @@
-//! The autoscaler of [`NodeGroup`]s: it makes a node if a pod that fits on no other would fit on it, by the template.
+//! The autoscaler of [`NodeGroup`]s: it makes a node for a pod that fits on no other and would fit on a node of the template.
 //!
 //! It removes no node. Prices, types of machines and topology do not exist.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -62,12 +63,7 @@ impl Autoscaler {
     }
 
     /// Orders the machines that pods need which fit on none that is coming.
-    fn scale<P: std::ops::Deref<Target = Value>>(
-        &mut self,
-        group: &NodeGroup,
-        pods: &[P],
-        cx: &mut Context<'_>,
-    ) {
+    fn scale(&mut self, group: &NodeGroup, pods: &[Arc<Value>], cx: &mut Context<'_>) {
         let prefix = format!("{}-", group.name);
         let is_ours = |name: &&String| {
             name.strip_prefix(&prefix).is_some_and(|number| number.parse::<u32>().is_ok())
@@ -86,12 +82,15 @@ impl Autoscaler {
             let wish = Wish::of(pod);
             if let Some(node) = coming.iter_mut().find(|node| wish.fits("", node)) {
                 node.used.add(&request(pod));
-            } else if count < group.most && wish.fits("", &template) {
+            } else if count < group.max_nodes && wish.fits("", &template) {
                 let mut node = template.clone();
                 node.used.add(&request(pod));
                 coming.push(node);
-                let number = (0..).find(|number| !self.is_taken(&format!("{prefix}{number}"), cx));
-                let machine = format!("{prefix}{}", number.unwrap_or_default());
+                let mut number = 0;
+                while self.is_taken(&format!("{prefix}{number}"), cx) {
+                    number += 1;
+                }
+                let machine = format!("{prefix}{number}");
                 self.ordered.insert(machine.clone(), group.name.clone());
                 cx.after(machine, BOOT);
                 count += 1;
@@ -123,8 +122,9 @@ fn is_starting(group: &NodeGroup, node: &Value, now: Timestamp) -> bool {
     });
     let created = node["metadata"]["creationTimestamp"].as_str().and_then(|text| text.parse().ok());
     let age = created.map(|created: Timestamp| now.duration_since(created)).unwrap_or_default();
-    let patience = group.autoscaler.patience().and_then(|it| SignedDuration::try_from(it).ok());
-    has_startup && patience.is_none_or(|patience| age < patience)
+    let timeout =
+        group.autoscaler.not_ready_timeout().and_then(|it| SignedDuration::try_from(it).ok());
+    has_startup && timeout.is_none_or(|timeout| age < timeout)
 }
 
 fn options(group: &NodeGroup) -> NodeOptions {

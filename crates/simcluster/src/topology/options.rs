@@ -82,12 +82,12 @@ pub(super) fn taints(text: &str) -> Result<Vec<(String, String)>, String> {
 }
 
 impl NodeGroup {
-    /// From words such as `autoscaler=karpenter`, `labels=KEY=VALUE` and `most=3`.
+    /// From words such as `autoscaler=karpenter`, `labels=KEY=VALUE` and `max-nodes=3`.
     ///
     /// # Errors
     /// Which word is wrong, and what is allowed.
     pub fn parse<'a>(name: &str, words: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
-        let (mut autoscaler, mut startup_taints, mut fault, mut most) =
+        let (mut autoscaler, mut startup_taints, mut fault, mut max_nodes) =
             (None, Vec::new(), None, 10);
         let mut rest = Vec::new();
         for word in words {
@@ -98,10 +98,10 @@ impl NodeGroup {
                 }
                 Some(("startup-taints", value)) => startup_taints = taints(value)?,
                 Some(("fault", value)) => fault = Some(value.parse()?),
-                Some(("most", value)) => {
+                Some(("max-nodes", value)) => {
                     let number = value.parse().ok().filter(|number| (1..=100).contains(number));
-                    most =
-                        number.ok_or_else(|| format!("most={value}: give a number up to 100"))?;
+                    max_nodes = number
+                        .ok_or_else(|| format!("max-nodes={value}: give a number up to 100"))?;
                 }
                 _ => rest.push(word),
             }
@@ -111,6 +111,16 @@ impl NodeGroup {
             "give autoscaler=karpenter or autoscaler=cluster-autoscaler".to_owned()
         })?;
         let name = name.to_owned();
-        Ok(Self { name, autoscaler, labels, taints, startup_taints, runtime, system, fault, most })
+        Ok(Self {
+            name,
+            autoscaler,
+            labels,
+            taints,
+            startup_taints,
+            runtime,
+            system,
+            fault,
+            max_nodes,
+        })
     }
 }

@@ -1,5 +1,5 @@
-//! Groups of machines that an autoscaler makes for pods that wait, from zero on: their template, and what each autoscaler
-//! makes of its taints.
+//! Groups of machines that an autoscaler makes for pods that wait, from zero on: their template, and which taints each
+//! autoscaler takes for temporary.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use crate::world::{NodeFault, Runtime, System};
 /// The autoscaler whose rules a group follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AutoscalerKind {
-    /// Karpenter 1: the group is a NodePool. Its `startupTaints` go by themselves, its `taints` do not.
+    /// Karpenter 1: the group is a NodePool. Its `startupTaints` are temporary, its `taints` are not.
     Karpenter,
-    /// The Cluster Autoscaler 1.34: a taint goes by itself if its key has one of three prefixes.
+    /// The Cluster Autoscaler 1.34: a taint is temporary if its key has one of three prefixes.
     ClusterAutoscaler,
 }
 
 impl AutoscalerKind {
-    /// Whether the autoscaler expects that a taint of new nodes goes by itself. `is_startup`: the template says so.
+    /// Whether a taint of new nodes is temporary for the autoscaler. `is_startup`: it is a startup taint of the template.
     pub fn is_temporary(self, key: &str, is_startup: bool) -> bool {
         const PREFIXES: [&str; 3] = [
             "startup-taint.cluster-autoscaler.kubernetes.io/",
@@ -29,8 +29,8 @@ impl AutoscalerKind {
         }
     }
 
-    /// For how long a pod waits for a node that is not ready, until another node is made for it.
-    pub fn patience(self) -> Option<Duration> {
+    /// How long a pod waits for a node with a temporary taint until another node is made for it; `None` for ever.
+    pub fn not_ready_timeout(self) -> Option<Duration> {
         match self {
             Self::Karpenter => None,
             Self::ClusterAutoscaler => Some(Duration::from_mins(15)),
@@ -41,7 +41,7 @@ impl AutoscalerKind {
 /// A group of machines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeGroup {
-    /// Its name, with which those of its nodes begin.
+    /// The prefix of its nodes' names.
     pub name: String,
     /// Whose rules it follows.
     pub autoscaler: AutoscalerKind,
@@ -49,7 +49,7 @@ pub struct NodeGroup {
     pub labels: BTreeMap<String, String>,
     /// Keys and effects of the taints of its nodes.
     pub taints: Vec<(String, String)>,
-    /// Keys and effects of its nodes' taints of which the template says that they go by themselves.
+    /// Keys and effects of the startup taints of the template.
     pub startup_taints: Vec<(String, String)>,
     /// The container runtime of its nodes; `None` for that of the kind of cluster.
     pub runtime: Option<Runtime>,
@@ -57,6 +57,6 @@ pub struct NodeGroup {
     pub system: Option<System>,
     /// What is wrong with its machines.
     pub fault: Option<NodeFault>,
-    /// The most nodes.
-    pub most: usize,
+    /// The maximum number of nodes.
+    pub max_nodes: usize,
 }
