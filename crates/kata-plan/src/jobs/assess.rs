@@ -291,23 +291,29 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
         cluster.base.selected += usize::from(desired.is_some());
         let desired = desired.filter(|_| !cluster.base.deleting);
         let is_by_jobs = source == Source::Jobs;
-        if !is_by_jobs && !provided::has_artifacts_of_operator(&record) {
-            match provided::node(cluster, facts, previous, &record.status, desired, is_provided) {
-                Some(node) => cluster.provided.push(NodeAssessment { leaves_at, ..node }),
-                None if facts.has_runtime_label() => labelled_by_others.push(facts.name.as_str()),
-                None => {}
-            }
-            continue;
-        }
-        let desired = desired.filter(|_| is_by_jobs);
-        if let Some(mut host) = host(cluster, facts, previous, record, desired) {
+        let status = Arc::clone(&record.status);
+        let host = if is_by_jobs || provided::has_artifacts_of_operator(&record) {
+            host(cluster, facts, previous, record, desired.clone().filter(|_| is_by_jobs))
+        } else {
+            None
+        };
+        if let Some(mut host) = host {
             host.node.leaves_at = leaves_at;
             if is_provided {
                 host.node.leave_reason = LeaveReason::NowProvided;
             }
             cluster.nodes.push(host);
-        } else if facts.has_runtime_label() {
-            labelled_by_others.push(facts.name.as_str());
+            continue;
+        }
+        let node = if is_by_jobs {
+            None
+        } else {
+            provided::node(cluster, facts, previous, &status, desired, is_provided)
+        };
+        match node {
+            Some(node) => cluster.provided.push(NodeAssessment { leaves_at, ..node }),
+            None if facts.has_runtime_label() => labelled_by_others.push(facts.name.as_str()),
+            None => {}
         }
     }
     cluster.base.report_foreign_labels(&labelled_by_others);
@@ -444,7 +450,7 @@ fn host<'a>(
         || record.running.is_some_and(|(job, _)| job.action == NodeAction::Install);
     // Without the KataNode, a Job that still exists would count as a new one.
     let is_recorded = previous.is_some_and(|it| is_owned_by(it, &facts.uid));
-    let unfinished = is_recorded && !record.deletable_jobs.is_empty();
+    let unfinished = is_recorded && (record.has_new_result || !record.deletable_jobs.is_empty());
     let has_traces = may_have_artifacts
         || joined
         || unfinished

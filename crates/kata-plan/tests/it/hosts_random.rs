@@ -221,6 +221,38 @@ fn a_node_that_serves_is_one_that_a_flap_may_not_change() {
     assert!(flap(&mut world, "worker-0"));
 }
 
+/// A history that was found: the removal from a node that is provided now had ended, and a pass that read this put the
+/// node into no list. [`World::pass`] checks the lists.
+#[test]
+fn a_node_that_is_provided_now_is_listed_when_its_removal_has_ended() {
+    let mut world = world();
+    for deed in [
+        Deed::Select(0, false),
+        Deed::Fate(1, 3),
+        Deed::Minutes(59),
+        Deed::Flap(2),
+        Deed::Promised(3),
+        Deed::Passes(6),
+        Deed::Provided(1, true),
+        Deed::Flap(0),
+        Deed::Crash(1),
+        Deed::Passes(1),
+    ] {
+        does(&mut world, &deed);
+    }
+}
+
+/// Nodes that labels select, or mark as provided.
+fn world() -> World {
+    let mut world = World::plain(1, 3);
+    world.config(&json!({
+        "kataConfigPoolSelector": {"matchExpressions": [
+            {"key": "kata", "operator": "NotIn", "values": ["no"]}]},
+        "providedNodes": {"matchLabels": {"cloud": "yes"}},
+    }));
+    world
+}
+
 /// Nothing goes wrong any more.
 fn heal(world: &mut World) {
     world.hosts.clear();
@@ -275,10 +307,7 @@ proptest! {
 
     #[test]
     fn whatever_happens_it_ends_well(deeds in prop::collection::vec(deed(), 1..30), deleted in any::<bool>()) {
-        let mut world = World::plain(1, 3);
-        world.config(&json!({"kataConfigPoolSelector": {"matchExpressions": [
-            {"key": "kata", "operator": "NotIn", "values": ["no"]}]},
-            "providedNodes": {"matchLabels": {"cloud": "yes"}}}));
+        let mut world = world();
         for deed in &deeds {
             does(&mut world, deed);
         }
