@@ -19,8 +19,14 @@ mod count;
 const FOLDER: &str = "target/ci";
 const WITHOUT_PROGRAMS: &str = "tests";
 const WITH_PROGRAMS: &str = "tests with stock programs";
+const WITH_IMAGE: &str = "tests with the image";
 /// Why a test is ignored that a whole run cannot run, either; the others are left out of a quick run.
-const NOT_RUN: [&str; 3] = ["needs a foreign cluster", "needs helm and checkov", "needs checkov"];
+const NOT_RUN: [&str; 4] = [
+    "needs a foreign cluster",
+    "needs helm and checkov",
+    "needs checkov",
+    "needs docker-registry and containerd",
+];
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, Args)]
@@ -55,9 +61,9 @@ const LANES: [&[Step]; 3] = [
     // Node agents that are killed, systemd and stock programs: these tests wait more than they compute.
     &[Step {
         name: WITH_PROGRAMS,
-        whole: "cargo test --workspace --tests --locked -- --ignored --skip foreign_cluster",
+        whole: "cargo test --workspace --tests --locked -- --ignored --skip foreign_cluster --skip published",
         quick: Some(
-            "cargo test --workspace --tests --locked -- --ignored --skip foreign_cluster --skip checkov",
+            "cargo test --workspace --tests --locked -- --ignored --skip foreign_cluster --skip published --skip checkov",
         ),
     }],
     &[
@@ -82,9 +88,12 @@ const LANES: [&[Step]; 3] = [
         // Compiles all targets, and runs those for what a stolen token, a node and a payload's publisher choose, a
         // minute each.
         Step::whole("fuzz", "xtask fuzz task kubelet_arguments payload_tar"),
-        // The plugin's archive, the krew manifest and the image, from unoptimized binaries. What is published is
-        // built by `cargo xtask image`, which takes long.
+        // From unoptimized programs. What is published is built by `cargo xtask image`, which takes long.
         Step::whole("image", "xtask image --quick"),
+        Step::whole(
+            WITH_IMAGE,
+            "cargo test --package xtask --test it --locked -- --ignored published",
+        ),
     ],
 ];
 
@@ -135,7 +144,8 @@ pub(crate) fn run(root: &Path, Options { quick }: Options) -> Vec<String> {
     say(&format!("{:6}         all steps", start.elapsed().as_secs()));
     let mut problems: Vec<String> = ended.into_iter().filter_map(|step| step.failure).collect();
     let text = |name| fs::read_to_string(log(root, name)).unwrap_or_default();
-    let tests = count::Tests::of(&text(WITHOUT_PROGRAMS), &text(WITH_PROGRAMS));
+    let with_programs = [text(WITH_PROGRAMS), text(WITH_IMAGE)].concat();
+    let tests = count::Tests::of(&text(WITHOUT_PROGRAMS), &with_programs);
     let left_out = if quick { &NOT_RUN[..] } else { &NOT_RUN[..1] };
     for (reason, number) in &tests.skipped {
         say(&format!("{number} tests skipped: {reason}"));

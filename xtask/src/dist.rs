@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::{command, output, say};
+use crate::oci::login;
+use crate::oci::reference::Reference;
+use crate::{command, output, programs, say};
 
 mod bill;
 mod image;
@@ -48,14 +50,30 @@ impl Options {
 }
 
 /// Arguments of `image`.
-#[derive(Args, Debug, Clone, Copy)]
+#[derive(Args, Debug, Clone)]
 pub(crate) struct ImageOptions {
-    /// For which machine
-    #[arg(long, value_enum, default_value_t = Machine::here())]
-    arch: Machine,
-    /// Take unoptimized binaries: a minute, and right in all but size and speed
+    /// For which machines
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Machine::here()])]
+    arch: Vec<Machine>,
+    /// Take unoptimized programs: a minute, and right in all but size and speed
     #[arg(long, conflicts_with = "arch")]
     quick: bool,
+    /// Take programs that are built already: a folder with one for each machine, such as amd64
+    #[arg(long, value_name = "FOLDER", conflicts_with = "quick")]
+    programs: Option<PathBuf>,
+    /// Push the image to REGISTRY/PATH:TAG, with the login of `docker login` or `podman login`
+    #[arg(long, value_name = "REF", value_parser = Reference::parse)]
+    push: Option<Reference>,
+    /// Write a file for `ctr images import`, `kind load image-archive`, `docker load` and the like
+    /// [default: kata-operator.oci.tar in the folder of what is built, if nothing is pushed]
+    #[arg(long, value_name = "FILE")]
+    archive: Option<PathBuf>,
+    /// The image's name in that file [default: that of --push, or localhost/kata-operator:vVERSION]
+    #[arg(long, value_name = "REF", value_parser = Reference::parse)]
+    name: Option<Reference>,
+    /// The registry has no TLS; known of one on this machine
+    #[arg(long, requires = "push")]
+    plain_http: bool,
 }
 
 /// Builds the binaries, their archive and lists.
@@ -63,12 +81,35 @@ pub(crate) fn dist(root: &Path, options: &Options) -> Vec<String> {
     problems(run(root, options))
 }
 
-/// Builds the image and runs what is in it.
-pub(crate) fn image(root: &Path, options: ImageOptions) -> Vec<String> {
-    let ImageOptions { arch: machine, quick } = options;
-    let only = Options { arch: vec![machine], twice: false, quick };
-    let folder = only.folder(root).join(machine.name());
-    problems(run(root, &only).and_then(|()| image::image(root, &folder, machine, quick)))
+/// Builds the image, archives it and pushes it.
+pub(crate) fn image(root: &Path, options: &ImageOptions) -> Vec<String> {
+    problems(build_image(root, options))
+}
+
+fn build_image(root: &Path, options: &ImageOptions) -> Result<(), String> {
+    let ImageOptions { arch, quick, programs: given, push, archive, name, plain_http } = options;
+    let of_dist = Options { arch: arch.clone(), twice: false, quick: *quick };
+    let folder = given.clone().unwrap_or_else(|| of_dist.folder(root));
+    if given.is_none() {
+        machine::check(root, arch)?;
+        for machine in arch {
+            programs(root, *machine, &of_dist)?;
+        }
+    }
+    // Programs that are given were measured when they were built.
+    let is_limited = !quick && given.is_none();
+    let image = image::image(root, &folder, arch, is_limited)?;
+    let default = folder.join("kata-operator.oci.tar");
+    let archive = archive.as_ref().or_else(|| push.is_none().then_some(&default));
+    if let Some(archive) = archive {
+        let name = name.as_ref().or(push.as_ref()).map(ToString::to_string);
+        let name = name.unwrap_or_else(|| format!("localhost/kata-operator:v{VERSION}"));
+        image::write(&image, &name, archive)?;
+    }
+    match push {
+        Some(to) => image::push(&image, to, &login::files(), *plain_http),
+        None => Ok(()),
+    }
 }
 
 fn problems(result: Result<(), String>) -> Vec<String> {
@@ -97,8 +138,8 @@ fn run(root: &Path, options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// What is published for a machine, in a folder named like it; returns the archive, which is beside it.
-fn one(root: &Path, machine: Machine, options: &Options) -> Result<String, String> {
+/// The programs for a machine, in a folder named like it.
+fn programs(root: &Path, machine: Machine, options: &Options) -> Result<PathBuf, String> {
     let folder = options.folder(root).join(machine.name());
     fs::create_dir_all(&folder).map_err(|error| failed("make", &folder, &error))?;
     let built = if options.quick {
@@ -109,12 +150,19 @@ fn one(root: &Path, machine: Machine, options: &Options) -> Result<String, Strin
     for (name, limit) in BINARIES {
         let to = folder.join(name);
         fs::copy(built.join(name), &to).map_err(|error| failed("write", &to, &error))?;
-        fits(&to, if options.quick { u64::MAX } else { limit })?;
+        let size = fs::metadata(&to).map_err(|error| failed("look at", &to, &error))?.len();
+        fits(name, size, if options.quick { u64::MAX } else { limit })?;
         is_static(&to, machine)?;
     }
     if options.twice {
         same_elsewhere(root, machine, &built)?;
     }
+    Ok(folder)
+}
+
+/// What is published for a machine, in a folder named like it; returns the archive, which is beside it.
+fn one(root: &Path, machine: Machine, options: &Options) -> Result<String, String> {
+    let folder = programs(root, machine, options)?;
     write(&folder.join("sbom.cdx.json"), &bill::of_materials(root, machine)?)?;
     let license = folder.join("LICENSE");
     fs::copy(root.join("LICENSE"), &license).map_err(|error| failed("write", &license, &error))?;
@@ -151,9 +199,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|error| failed("write", path, &error))
 }
 
-fn fits(path: &Path, limit: u64) -> Result<(), String> {
-    let size = fs::metadata(path).map_err(|error| failed("look at", path, &error))?.len();
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
+fn fits(name: &str, size: u64, limit: u64) -> Result<(), String> {
     say(&format!("{name}: {:.1} MiB", mib(size)));
     if size > limit {
         return Err(format!("{name} has {:.1} MiB, more than {:.1}", mib(size), mib(limit)));
@@ -224,13 +270,24 @@ fn build(root: &Path, machine: Machine, target: &Path) -> Result<PathBuf, String
 
 /// Binaries that are linked statically and otherwise as tests use them; returns the folder they are in.
 fn build_quick(root: &Path) -> Result<PathBuf, String> {
+    let mut folder = PathBuf::new();
     for (name, _) in BINARIES {
         let mut cargo = command(root, "cargo");
-        cargo.args(["rustc", "--quiet", "--locked", "--package", name, "--bin", name, "--"]);
-        cargo.args(["-C", "target-feature=+crt-static", "-C", "strip=symbols"]);
-        output(cargo)?;
+        cargo.args(["rustc", "--quiet", "--locked", "--message-format=json", "--package", name]);
+        cargo.args([
+            "--bin",
+            name,
+            "--",
+            "-C",
+            "target-feature=+crt-static",
+            "-C",
+            "strip=symbols",
+        ]);
+        let built = programs::executables(&output(cargo)?);
+        let program = built.get(name).and_then(|path| path.parent());
+        folder = program.ok_or_else(|| format!("cargo names no executable for {name}"))?.to_owned();
     }
-    Ok(root.join("target/debug"))
+    Ok(folder)
 }
 
 /// Where cargo keeps what it downloads.

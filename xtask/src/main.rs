@@ -9,6 +9,7 @@ mod codegen;
 mod dist;
 mod examples;
 mod fuzz;
+mod oci;
 mod programs;
 mod reference;
 mod tidy;
@@ -45,7 +46,7 @@ enum Task {
     /// Build what is published below target/dist: static binaries, the plugin's archive with
     /// manual pages and completions, krew manifest
     Dist(dist::Options),
-    /// Build the operator's image with buildah, after `dist`, and run what is in it (as root)
+    /// Build the operator's image; write it into an archive, or push it to a registry
     Image(dist::ImageOptions),
     /// Run all that CI runs: tests, lints, house rules, a sample of the assurance, the image. Needs the
     /// programs of `.ci/tools`; `.ci/run` fetches them
@@ -60,7 +61,7 @@ fn main() -> ExitCode {
         Task::Assure(options) => assure::run(&root, &options),
         Task::Fuzz(options) => fuzz::run(&root, &options),
         Task::Dist(options) => dist::dist(&root, &options),
-        Task::Image(options) => dist::image(&root, options),
+        Task::Image(options) => dist::image(&root, &options),
         Task::Ci(options) => ci::run(&root, options),
     };
     if problems.is_empty() {

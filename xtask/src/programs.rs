@@ -32,7 +32,16 @@ pub(crate) fn build(
     for name in names {
         cargo.args(["--bin", name]);
     }
-    let built: BTreeMap<String, PathBuf> = output(cargo)?
+    let built = executables(&output(cargo)?);
+    match names.iter().find(|name| !built.contains_key(**name)) {
+        None => Ok(built),
+        Some(name) => Err(format!("cargo names no executable for {name}")),
+    }
+}
+
+/// Where programs are, from what cargo prints with `--message-format=json`.
+pub(crate) fn executables(printed: &str) -> BTreeMap<String, PathBuf> {
+    printed
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
         .filter(|message| message["target"]["kind"][0] == "bin")
@@ -40,9 +49,5 @@ pub(crate) fn build(
             let name = message["target"]["name"].as_str()?.to_owned();
             Some((name, message["executable"].as_str()?.into()))
         })
-        .collect();
-    match names.iter().find(|name| !built.contains_key(**name)) {
-        None => Ok(built),
-        Some(name) => Err(format!("cargo names no executable for {name}")),
-    }
+        .collect()
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use clap::ValueEnum;
 
-use crate::command;
+use crate::{command, output};
 
 /// A machine, as images and krew call it.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,14 +32,6 @@ impl Machine {
         }
     }
 
-    /// What container images call it.
-    pub(super) fn platform(self) -> &'static str {
-        match self {
-            Self::Amd64 => "linux/amd64",
-            Self::Arm64 => "linux/arm64",
-        }
-    }
-
     /// What rustc calls it. Named even if it is this one, so that build scripts are not linked statically.
     pub(super) fn triple(self) -> &'static str {
         match self {
@@ -58,19 +50,25 @@ impl Machine {
 
     /// Has cargo take Debian's cross compiler, unless the environment says what to take.
     pub(super) fn prepare(self, cargo: &mut Command) {
-        if self == Self::here() {
-            return;
-        }
-        let compiler = match self {
-            Self::Amd64 => "x86_64-linux-gnu-gcc",
-            Self::Arm64 => "aarch64-linux-gnu-gcc",
-        };
+        let Some((_, compiler)) = self.linker() else { return };
         let triple = self.triple().replace('-', "_");
         for name in [format!("CC_{triple}"), self.variable("LINKER")] {
             if variable(&name).is_none() {
-                cargo.env(name, compiler);
+                cargo.env(name, &compiler);
             }
         }
+    }
+
+    /// The compiler that links for another machine, and the variable that names it.
+    fn linker(self) -> Option<(String, String)> {
+        let compiler = match self {
+            here if here == Self::here() => return None,
+            Self::Amd64 => "x86_64-linux-gnu-gcc",
+            Self::Arm64 => "aarch64-linux-gnu-gcc",
+        };
+        let name = self.variable("LINKER");
+        let compiler = variable(&name).unwrap_or_else(|| compiler.to_owned());
+        Some((name, compiler))
     }
 
     /// Runs one of its programs; on another machine with what cargo would run it with.
@@ -99,6 +97,52 @@ impl Machine {
         let triple = self.triple().replace('-', "_").to_uppercase();
         format!("CARGO_TARGET_{triple}_{what}")
     }
+}
+
+/// Says what this machine lacks before an hour's build would.
+///
+/// # Errors
+/// With a line for each thing, and how to get it on Debian.
+pub(super) fn check(root: &Path, machines: &[Machine]) -> Result<(), String> {
+    let mut missing = Vec::new();
+    let runs = |program: &str| {
+        output({
+            let mut command = command(root, program);
+            command.arg("--version");
+            command
+        })
+    };
+    for (program, package) in [("git", "git"), ("readelf", "binutils"), ("cc", "gcc libc6-dev")] {
+        if runs(program).is_err() {
+            missing.push(format!("{program}, such as by: apt-get install {package}"));
+        }
+    }
+    for machine in machines {
+        let triple = machine.triple();
+        let library = output({
+            let mut rustc = command(root, "rustc");
+            rustc.args(["--print", "target-libdir", "--target", triple]);
+            rustc
+        })?;
+        if !Path::new(library.trim()).exists() {
+            missing.push(format!("Rust's library for {triple}: rustup target add {triple}"));
+        }
+        if let Some((name, compiler)) = machine.linker()
+            && let Err(error) = runs(&compiler)
+        {
+            let name = name.to_owned();
+            missing.push(format!(
+                "a C compiler for {triple}: apt-get install gcc-{}-linux-gnu libc6-dev-{}-cross, or name one in {name}: \
+                 {error}",
+                triple.split('-').next().unwrap_or_default().replace('_', "-"),
+                machine.name()
+            ));
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(format!("this machine lacks:\n  {}", missing.join("\n  ")))
 }
 
 #[expect(clippy::disallowed_methods, reason = "xtask is a developer's tool, not the product")]

@@ -1,0 +1,161 @@
+//! Programs to put into an image, `xtask` as a process, and a real registry on loopback.
+
+use std::fs;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// A folder of one test's own.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        drop(fs::remove_dir_all(&path));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// The programs of an image: static ones that do nothing. What they are called with another text are others.
+    pub(crate) fn programs(&self, text: &str) -> PathBuf {
+        let folder = self.0.join("programs").join(if cfg!(target_arch = "aarch64") {
+            "arm64"
+        } else {
+            "amd64"
+        });
+        fs::create_dir_all(&folder).unwrap();
+        let source = self.0.join("stand_in.rs");
+        fs::write(&source, format!("fn main() {{ println!(\"{text}\"); }}")).unwrap();
+        for name in ["kata-operator", "kubectl-kata"] {
+            let mut rustc = Command::new("rustc");
+            rustc.args(["-C", "target-feature=+crt-static", "-C", "strip=symbols", "-o"]);
+            let built = rustc.arg(folder.join(name)).arg(&source).output().unwrap();
+            assert!(built.status.success(), "{built:?}");
+        }
+        self.0.join("programs")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+}
+
+/// How `xtask` ended, and what it said.
+pub(crate) struct Done {
+    pub(crate) success: bool,
+    pub(crate) said: String,
+}
+
+impl Done {
+    #[track_caller]
+    pub(crate) fn says(&self, success: bool, texts: &[&str]) {
+        assert_eq!(self.success, success, "{}", self.said);
+        for text in texts {
+            assert!(self.said.contains(text), "does not say {text:?}:\n{}", self.said);
+        }
+    }
+
+    /// The name with a digest, by which an image that was pushed is the same for ever.
+    pub(crate) fn digest(&self) -> String {
+        let line = self.said.lines().find_map(|line| line.split_once("@sha256:"));
+        let (_, hex) = line.unwrap_or_else(|| panic!("no digest:\n{}", self.said));
+        format!("sha256:{hex}")
+    }
+}
+
+/// Runs `xtask image`; `home` has the logins.
+pub(crate) fn image(home: &Path, programs: &Path, arguments: &[&str]) -> Done {
+    let mut xtask = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    xtask.args(["image", "--programs"]).arg(programs).args(arguments);
+    for name in ["REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR", "DOCKER_CONFIG"] {
+        xtask.env_remove(name);
+    }
+    for name in ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"] {
+        xtask.env_remove(name).env_remove(name.to_ascii_lowercase());
+    }
+    // Only the logins are looked for there.
+    let cargo = std::env::var("CARGO_HOME")
+        .unwrap_or_else(|_| format!("{}/.cargo", std::env::var("HOME").unwrap()));
+    let rustup = std::env::var("RUSTUP_HOME")
+        .unwrap_or_else(|_| format!("{}/.rustup", std::env::var("HOME").unwrap()));
+    xtask.env("HOME", home).env("CARGO_HOME", cargo).env("RUSTUP_HOME", rustup);
+    let output = xtask.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!said.contains("panicked"), "{said}");
+    Done { success: output.status.success(), said }
+}
+
+/// Writes a login as `docker login` does.
+pub(crate) fn log_in(home: &Path, registry: &str, user_and_password: &str) {
+    use base64::Engine as _;
+    let auth = base64::engine::general_purpose::STANDARD.encode(user_and_password);
+    let config = serde_json::json!({"auths": {registry: {"auth": auth}}});
+    fs::create_dir_all(home.join(".docker")).unwrap();
+    fs::write(home.join(".docker/config.json"), config.to_string()).unwrap();
+}
+
+/// A real registry.
+pub(crate) struct Registry {
+    process: Child,
+    pub(crate) name: String,
+}
+
+impl Registry {
+    /// Starts one that keeps its content in a folder; with `users`, a file of htpasswd's, it wants a login.
+    pub(crate) fn start(folder: &Path, users: Option<&Path>) -> Self {
+        let program =
+            std::env::var("KATA_TEST_REGISTRY").expect("KATA_TEST_REGISTRY names docker-registry");
+        let port = {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.local_addr().unwrap().port()
+        };
+        let name = format!("127.0.0.1:{port}");
+        let auth = users.map(|users| {
+            format!("auth:\n  htpasswd:\n    realm: kata\n    path: {}\n", users.display())
+        });
+        let config = format!(
+            "version: 0.1\nlog:\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: {name}\n{}",
+            folder.join("registry").display(),
+            auth.unwrap_or_default()
+        );
+        let path = folder.join("registry.yaml");
+        fs::write(&path, config).unwrap();
+        let mut registry = Command::new(program);
+        registry.arg("serve").arg(&path).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = registry.spawn().unwrap();
+        let registry = Self { process, name };
+        let begun = Instant::now();
+        while TcpStream::connect(&registry.name).is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "the registry does not listen");
+            std::thread::yield_now();
+        }
+        registry
+    }
+
+    /// What is under a path below `/v2/`.
+    pub(crate) fn get(&self, path: &str, accept: &str) -> Vec<u8> {
+        let mut answer = ureq::get(format!("http://{}/v2/{path}", self.name))
+            .header("accept", accept)
+            .call()
+            .unwrap();
+        answer.body_mut().read_to_vec().unwrap()
+    }
+
+    pub(crate) fn json(&self, path: &str, accept: &str) -> Value {
+        serde_json::from_slice(&self.get(path, accept)).unwrap()
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
