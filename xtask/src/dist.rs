@@ -213,6 +213,8 @@ fn is_static(path: &Path, machine: Machine) -> Result<(), String> {
     let headers = output({
         let mut readelf = command(Path::new("."), "readelf");
         readelf.args(["--file-header", "--program-headers", "--dynamic", "--wide"]).arg(path);
+        // It speaks the user's language.
+        readelf.env("LC_ALL", "C");
         readelf
     })?;
     let of =

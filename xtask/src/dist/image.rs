@@ -29,10 +29,17 @@ pub(super) fn image(
         git.args(words);
         output(git).map(|text| text.trim().to_owned())
     };
-    let created = git(&["show", "--no-patch", "--format=%cI", "HEAD"])?;
+    let created = {
+        // The same text by every git with every configuration.
+        let show = ["-c", "log.showSignature=false", "show", "--no-patch", "--format=%cd"];
+        let mut git = command(root, "git");
+        git.args(show).args(["--date=format-local:%Y-%m-%dT%H:%M:%SZ", "HEAD"]).env("TZ", "UTC");
+        output(git)?.trim().to_owned()
+    };
     let revision = git(&["rev-parse", "HEAD"])?;
-    // What is built from other files than the commit's is not of it.
-    let changed = if git(&["status", "--porcelain"])?.is_empty() { "" } else { "-dirty" };
+    // What is built from other files than the commit's is not of it. A file that git does not know is in no build.
+    let changes = git(&["status", "--porcelain", "--untracked-files=no"])?;
+    let changed = if changes.is_empty() { "" } else { "-dirty" };
     let labels = [
         ("title", "kata-operator".to_owned()),
         (

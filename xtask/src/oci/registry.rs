@@ -52,11 +52,13 @@ impl Answer {
 }
 
 impl Registry {
-    /// One that is reached with TLS, unless it is on this machine or `plain_http` says otherwise.
+    /// One that is reached with TLS, unless it is on this machine or `plain_http` says otherwise. As with docker, a proxy of
+    /// the environment is not for this machine.
     pub(crate) fn new(name: &str, login: Option<Login>, plain_http: bool) -> Self {
-        let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
-        let is_here = matches!(host, "localhost" | "127.0.0.1" | "[::1]");
-        let scheme = if plain_http || is_here { "http" } else { "https" };
+        let is_here = ["localhost", "127.0.0.1", "[::1]"].iter().any(|here| {
+            name.strip_prefix(here).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+        });
+        let plain = plain_http || is_here;
         let server = if name == "docker.io" { "registry-1.docker.io" } else { name };
         let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
         let tls = ureq::tls::TlsConfig::builder()
@@ -69,13 +71,15 @@ impl Registry {
             .max_redirects(0)
             .max_redirects_will_error(false)
             .user_agent(concat!("kata-operator/", env!("CARGO_PKG_VERSION")))
+            .timeout_resolve(Some(Duration::from_secs(30)))
             .timeout_connect(Some(Duration::from_secs(30)))
+            .timeout_per_write(Some(Duration::from_mins(1)))
             .timeout_recv_response(Some(Duration::from_mins(5)))
-            .timeout_recv_body(Some(Duration::from_mins(5)))
-            .build();
+            .timeout_recv_body(Some(Duration::from_mins(5)));
+        let config = if is_here { config.proxy(None) } else { config };
         Self {
-            agent: config.new_agent(),
-            origin: format!("{scheme}://{server}"),
+            agent: config.build().new_agent(),
+            origin: format!("{}://{server}", if plain { "http" } else { "https" }),
             name: name.to_owned(),
             login,
             authorizations: RefCell::default(),
@@ -219,10 +223,14 @@ impl Registry {
         authorization: Option<&str>,
     ) -> Result<Answer, String> {
         let failed = |error: &dyn std::fmt::Display| {
-            format!(
-                "cannot reach {url}: {error}; for a registry without TLS give --plain-http, for one with a certificate \
-                 authority of its own set SSL_CERT_FILE"
-            )
+            let fix = match (url.starts_with("https://"), body.is_empty()) {
+                (_, false) => "; push again: what is there is not sent twice",
+                (true, true) => {
+                    "; for a registry without TLS give --plain-http, for a certificate authority of its own set SSL_CERT_FILE"
+                }
+                (false, true) => "",
+            };
+            format!("cannot reach {url}: {error}{fix}")
         };
         let mut request = Request::builder().method(method).uri(url);
         for (name, value) in headers {
@@ -253,18 +261,21 @@ impl Registry {
 
     /// What a registry that answers 401 asks for; none if nothing would be new.
     fn authorize(&self, repository: &str, answer: &Answer) -> Result<Option<String>, String> {
-        let asked = answer.header("www-authenticate").unwrap_or_default();
+        let asked: Vec<&str> = answer
+            .headers
+            .get_all("www-authenticate")
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .collect();
         let wrong =
             |why: &str| format!("{} asks for a login in a way that is not known: {why}", self.name);
-        let challenges =
-            http_auth::parse_challenges(asked).map_err(|error| wrong(&error.to_string()))?;
-        for challenge in challenges {
-            if challenge.scheme.eq_ignore_ascii_case("basic") {
-                return Ok(self.login.as_ref().map(Login::basic));
-            }
-            if !challenge.scheme.eq_ignore_ascii_case("bearer") {
-                continue;
-            }
+        let challenges: Vec<http_auth::ChallengeRef<'_>> = asked
+            .iter()
+            .filter_map(|field| http_auth::parse_challenges(field).ok())
+            .flatten()
+            .collect();
+        let of = |scheme: &str| challenges.iter().find(|it| it.scheme.eq_ignore_ascii_case(scheme));
+        if let Some(challenge) = of("bearer") {
             let field = |name: &str| {
                 let found = challenge.params.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
                 found.map(|(_, value)| value.to_unescaped())
@@ -272,7 +283,10 @@ impl Registry {
             let realm = field("realm").ok_or_else(|| wrong("it names no place for tokens"))?;
             return self.token(repository, &realm, field("service").as_deref()).map(Some);
         }
-        Err(wrong(asked))
+        match of("basic") {
+            Some(_) => Ok(self.login.as_ref().map(Login::basic)),
+            None => Err(wrong(&asked.join(", "))),
+        }
     }
 
     /// Fetches a token; the login goes where the registry says, if nobody on the way can read it.
@@ -284,7 +298,7 @@ impl Registry {
     ) -> Result<String, String> {
         let realm = match self.at_home(realm) {
             Some(realm) => realm,
-            None if realm.starts_with("https://") => realm.to_owned(),
+            None if realm.starts_with("https://") || self.login.is_none() => realm.to_owned(),
             None => {
                 return Err(format!(
                     "{} sends the login to {realm:?}, which has no TLS",

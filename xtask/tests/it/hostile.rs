@@ -78,6 +78,16 @@ fn usual(request: &Request) -> String {
     }
 }
 
+/// The login of these tests, as a request has it.
+const LOGIN: &str = "Basic a2F0YTpzZWNyZXQ=";
+
+/// What a registry answers that wants the login.
+fn closed(request: &Request) -> Option<String> {
+    let header = "www-authenticate: Negotiate\r\nwww-authenticate: Basic realm=\"kata\"\r\n";
+    let is_known = request.authorization.as_deref() == Some(LOGIN);
+    (!is_known).then(|| answer("401 Unauthorized", header))
+}
+
 #[test]
 fn an_upload_that_leads_elsewhere_is_refused() {
     let folder = Folder::new("elsewhere");
@@ -91,7 +101,8 @@ fn an_upload_that_leads_elsewhere_is_refused() {
         "https://127.0.0.1/",
     ] {
         let header = format!("location: {location}\r\n");
-        let (name, _requests) = serve(move |request| match request.method.as_str() {
+        let (name, requests) = serve(move |request| match request.method.as_str() {
+            _ if closed(request).is_some() => closed(request).unwrap(),
             "POST" => answer(ACCEPTED, &header),
             _ => usual(request),
         });
@@ -99,6 +110,8 @@ fn an_upload_that_leads_elsewhere_is_refused() {
         let pushed = image(&folder.0, &programs, &["--push", &format!("{name}/kata:v1")]);
         pushed
             .says(false, &["cannot upload sha256:", &format!("{location:?}, which is elsewhere")]);
+        let last = requests.try_iter().last().unwrap();
+        assert_eq!((last.method.as_str(), last.authorization.as_deref()), ("POST", Some(LOGIN)));
     }
     assert_eq!(elsewhere.try_iter().next(), None);
 }
@@ -138,15 +151,18 @@ fn other_bytes_than_were_pushed_are_refused() {
 fn an_answer_without_an_end_is_not_read_to_its_end() {
     let folder = Folder::new("endless");
     let programs = folder.programs("one");
-    for status in ["200 OK", "500 Internal Server Error"] {
+    for (status, method) in
+        [("500 Internal Server Error", "POST"), ("200 OK", "GET"), ("404 Not Found", "GET")]
+    {
         let text =
             format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 2147483648\r\n\r\n");
-        let (name, _requests) = serve(move |request| match request.method.as_str() {
-            "GET" | "POST" => text.clone(),
+        let (name, requests) = serve(move |request| match request.method.as_str() {
+            it if it == method => text.clone(),
             _ => usual(request),
         });
         let pushed = image(&folder.0, &programs, &["--push", &format!("{name}/kata:v1")]);
         pushed.says(false, &["answers with more than 4194304 bytes"]);
+        assert_eq!(requests.try_iter().last().unwrap().method, method);
     }
 }
 
@@ -162,7 +178,9 @@ fn no_login_goes_to_another_host_in_clear() {
     log_in(&folder.0, &name, "kata:secret");
     let pushed = image(&folder.0, &programs, &["--push", &format!("{name}/kata:v1")]);
     pushed.says(false, &["sends the login to", "which has no TLS"]);
-    assert!(!pushed.said.contains("secret"), "{}", pushed.said);
+    for secret in ["secret", LOGIN.trim_start_matches("Basic ")] {
+        assert!(!pushed.said.contains(secret), "{}", pushed.said);
+    }
     assert_eq!(elsewhere.try_iter().next(), None);
 }
 
@@ -184,13 +202,42 @@ fn a_token_is_fetched_for_the_repository() {
             "www-authenticate: Bearer realm=\"/token\",service=\"kata io\"\r\n",
         )
     });
+    log_in(&folder.0, &name, "kata:secret");
     let pushed = image(&folder.0, &programs, &["--push", &format!("{name}/kata/operator:v1")]);
     pushed.says(false, &["has another manifest under kata/operator"]);
-    let paths: Vec<Request> = requests.try_iter().collect();
+    let requests: Vec<Request> = requests.try_iter().collect();
+    let token = &requests[1];
     assert_eq!(
-        paths[1].path,
+        token.path,
         "/token?service=kata%20io&scope=repository%3Akata%2Foperator%3Apull%2Cpush"
     );
-    let tokens = paths.iter().filter(|request| request.path.starts_with("/token")).count();
-    assert_eq!(tokens, 1, "{paths:?}");
+    assert_eq!(token.authorization.as_deref(), Some(LOGIN));
+    let others = requests.iter().filter(|request| !request.path.starts_with("/token"));
+    let with = others.skip(1).map(|request| request.authorization.as_deref());
+    assert!(with.clone().count() > 3, "{requests:?}");
+    assert!(with.clone().all(|it| it == Some("Bearer T")), "{requests:?}");
+}
+
+/// The program that keeps logins is asked; that it fails is no login that is missing.
+#[test]
+fn a_credential_helper_is_asked() {
+    let folder = Folder::new("helper");
+    let programs = folder.programs("one");
+    let (name, _requests) = serve(|request| closed(request).unwrap_or_else(|| usual(request)));
+    let config = serde_json::json!({"credHelpers": {&name: "test"}}).to_string();
+    std::fs::create_dir_all(folder.0.join(".docker")).unwrap();
+    std::fs::write(folder.0.join(".docker/config.json"), config).unwrap();
+    let push = || image(&folder.0, &programs, &["--push", &format!("{name}/kata:v1")]);
+    let no_login = format!("docker login {name}");
+    for (script, said) in [
+        (
+            "read server; echo '{\"Username\":\"kata\",\"Secret\":\"secret\"}'",
+            "has another manifest",
+        ),
+        ("echo 'the keychain is locked'; exit 1", "test fails: the keychain is locked"),
+        ("echo 'credentials not found in native keychain'; exit 1", no_login.as_str()),
+    ] {
+        folder.program("docker-credential-test", script);
+        push().says(false, &[said]);
+    }
 }

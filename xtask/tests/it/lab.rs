@@ -1,7 +1,7 @@
 //! Programs to put into an image, `xtask` as a process, and a real registry on loopback.
 
 use std::fs;
-use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -36,6 +36,16 @@ impl Folder {
             assert!(built.status.success(), "{built:?}");
         }
         self.0.join("programs")
+    }
+}
+
+impl Folder {
+    /// A script that is found before the system's programs.
+    pub(crate) fn program(&self, name: &str, script: &str) {
+        let folder = self.0.join("bin");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(name), format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o755)).unwrap();
     }
 }
 
@@ -74,18 +84,28 @@ impl Done {
 pub(crate) fn image(home: &Path, programs: &Path, arguments: &[&str]) -> Done {
     let mut xtask = Command::new(env!("CARGO_BIN_EXE_xtask"));
     xtask.args(["image", "--programs"]).arg(programs).args(arguments);
-    for name in ["REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR", "DOCKER_CONFIG"] {
+    for name in [
+        "REGISTRY_AUTH_FILE",
+        "XDG_RUNTIME_DIR",
+        "XDG_CONFIG_HOME",
+        "DOCKER_CONFIG",
+        "HELM_REGISTRY_CONFIG",
+    ] {
         xtask.env_remove(name);
     }
     for name in ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"] {
         xtask.env_remove(name).env_remove(name.to_ascii_lowercase());
     }
     // Only the logins are looked for there.
-    let cargo = std::env::var("CARGO_HOME")
-        .unwrap_or_else(|_| format!("{}/.cargo", std::env::var("HOME").unwrap()));
-    let rustup = std::env::var("RUSTUP_HOME")
-        .unwrap_or_else(|_| format!("{}/.rustup", std::env::var("HOME").unwrap()));
-    xtask.env("HOME", home).env("CARGO_HOME", cargo).env("RUSTUP_HOME", rustup);
+    let own = std::env::var("HOME").unwrap();
+    for (name, below) in
+        [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup"), ("GIT_CONFIG_GLOBAL", ".gitconfig")]
+    {
+        let given = std::env::var(name).unwrap_or_else(|_| format!("{own}/{below}"));
+        xtask.env(name, given);
+    }
+    let path = std::env::var("PATH").unwrap();
+    xtask.env("HOME", home).env("PATH", format!("{}:{path}", home.join("bin").display()));
     let output = xtask.stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!said.contains("panicked"), "{said}");
@@ -101,6 +121,11 @@ pub(crate) fn log_in(home: &Path, registry: &str, user_and_password: &str) {
     fs::write(home.join(".docker/config.json"), config.to_string()).unwrap();
 }
 
+/// Asks on this machine, and without a proxy.
+fn agent() -> ureq::Agent {
+    ureq::Agent::config_builder().proxy(None).http_status_as_error(false).build().new_agent()
+}
+
 /// A real registry.
 pub(crate) struct Registry {
     process: Child,
@@ -112,36 +137,52 @@ impl Registry {
     pub(crate) fn start(folder: &Path, users: Option<&Path>) -> Self {
         let program =
             std::env::var("KATA_TEST_REGISTRY").expect("KATA_TEST_REGISTRY names docker-registry");
-        let port = {
-            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            listener.local_addr().unwrap().port()
-        };
-        let name = format!("127.0.0.1:{port}");
         let auth = users.map(|users| {
             format!("auth:\n  htpasswd:\n    realm: kata\n    path: {}\n", users.display())
         });
-        let config = format!(
-            "version: 0.1\nlog:\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: {name}\n{}",
-            folder.join("registry").display(),
-            auth.unwrap_or_default()
-        );
-        let path = folder.join("registry.yaml");
-        fs::write(&path, config).unwrap();
-        let mut registry = Command::new(program);
-        registry.arg("serve").arg(&path).stdout(Stdio::null()).stderr(Stdio::null());
-        let process = registry.spawn().unwrap();
-        let registry = Self { process, name };
-        let begun = Instant::now();
-        while TcpStream::connect(&registry.name).is_err() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "the registry does not listen");
-            std::thread::yield_now();
+        let (path, log) = (folder.join("registry.yaml"), folder.join("registry.log"));
+        // Somebody else may take a port that was free.
+        for _ in 0..10 {
+            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let name = free.local_addr().unwrap().to_string();
+            drop(free);
+            let config = format!(
+                "version: 0.1\nlog:\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: {name}\n{}",
+                folder.join("registry").display(),
+                auth.clone().unwrap_or_default()
+            );
+            fs::write(&path, config).unwrap();
+            let mut registry = Command::new(&program);
+            registry.arg("serve").arg(&path).stdout(Stdio::null());
+            let process = registry.stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
+            let mut registry = Self { process, name };
+            if registry.answers() {
+                return registry;
+            }
         }
-        registry
+        panic!("the registry does not start: {}", fs::read_to_string(&log).unwrap());
+    }
+
+    /// Waits until it answers; false if it has ended.
+    fn answers(&mut self) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(60) {
+            if self.process.try_wait().unwrap().is_some() {
+                return false;
+            }
+            let answer = agent().get(format!("http://{}/v2/", self.name)).call();
+            if answer.is_ok_and(|it| it.headers().contains_key("docker-distribution-api-version")) {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        false
     }
 
     /// What is under a path below `/v2/`.
     pub(crate) fn get(&self, path: &str, accept: &str) -> Vec<u8> {
-        let mut answer = ureq::get(format!("http://{}/v2/{path}", self.name))
+        let mut answer = agent()
+            .get(format!("http://{}/v2/{path}", self.name))
             .header("accept", accept)
             .call()
             .unwrap();

@@ -134,6 +134,12 @@ fn containerd_pulls_the_image_and_runs_it() {
             assert!(crds.contains("kind: CustomResourceDefinition"), "{crds}");
             let plugin = ["/usr/bin/kubectl-kata", "version", "--client"];
             containerd.run(image, "p", &plugin).unwrap();
+            let create = ["container", "create", "--snapshotter", "native", image, "u"];
+            assert!(containerd.ctr(&create).status.success());
+            let info = containerd.ctr(&["container", "info", "u"]).stdout;
+            let info: serde_json::Value = serde_json::from_slice(&info).unwrap();
+            assert_eq!(info["Spec"]["process"]["user"]["uid"], 65532, "{info}");
+            assert!(containerd.ctr(&["container", "rm", "u"]).status.success());
             let shell = containerd.run(image, "s", &["/bin/sh", "-c", "true"]);
             assert!(shell.unwrap_err().contains("no such file"));
         }
