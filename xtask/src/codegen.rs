@@ -26,6 +26,8 @@ const MANIFESTS: [(&[&str], &str); 2] = [
         "deploy/kubernetes/operator.yaml",
     ),
 ];
+/// The image in these files: no registry has it, since no host below `invalid` exists. Who installs names their own.
+const UNPUBLISHED: &str = "registry.invalid/kata-operator:unpublished";
 /// The folder of the OLM bundle.
 const BUNDLE: &str = "deploy/olm";
 /// The objects on OpenShift that the OLM bundle has too, by kind and name. OLM chooses their namespace. They are copies,
@@ -169,10 +171,12 @@ impl Programs<'_> {
 fn manifests(programs: &Programs<'_>) -> Result<Vec<(String, String)>, String> {
     let mut files = Vec::new();
     for (words, file) in MANIFESTS {
-        let words: Vec<&str> = std::iter::once("manifests").chain(words.iter().copied()).collect();
+        let is_openshift = words.is_empty();
+        let of_image = ["manifests", "--image", UNPUBLISHED];
+        let words: Vec<&str> = of_image.iter().chain(words).copied().collect();
         let printed = programs.print("kata-operator", &words)?;
         let objects = read(&printed)?;
-        if words.len() == 1 {
+        if is_openshift {
             files.extend(bundled(&objects)?);
         }
         files.push((file.to_owned(), without_definitions(&printed)));

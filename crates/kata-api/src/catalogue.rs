@@ -498,7 +498,7 @@ catalogue! {
     }
     KATA5003 CustomResourceMissing Error {
         cause: "The API server does not serve KataConfig.",
-        fix: "Install the operator: `kubectl kata install`, or `kata-operator manifests --platform openshift | kubectl apply --server-side -f -`, or with `--platform kubernetes` on clusters that are not OpenShift."
+        fix: "Install the operator: `kubectl kata install`, or `kata-operator manifests --platform openshift --image REF | kubectl apply --server-side -f -`, or with `--platform kubernetes` on clusters that are not OpenShift."
     }
     KATA5004 CustomResourceStale Warning {
         cause: "The CustomResourceDefinition in the cluster belongs to another version than this program.",

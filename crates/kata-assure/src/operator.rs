@@ -273,6 +273,6 @@ fn settings(cluster: &Cluster, number: usize, life: u64, election: bool) -> Sett
         timing: Timing::default(),
     });
     let mut settings = Settings { seed, election, ..Settings::simulated(cluster.now()) };
-    settings.options.agent_image = Some(manifests::IMAGE.to_owned());
+    settings.options.agent_image = Some(manifests::UNPUBLISHED.to_owned());
     settings
 }

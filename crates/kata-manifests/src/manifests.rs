@@ -25,8 +25,15 @@ pub use workload::check_priority_class;
 
 use metadata::metadata;
 
-/// The image of this version.
-pub const IMAGE: &str = concat!("ghcr.io/kata-operator/kata-operator:v", env!("CARGO_PKG_VERSION"));
+/// The image that was published with this program, by its digest; `None` in a build of one's own. Who publishes names it in
+/// the variable KATA_OPERATOR_IMAGE when the program is built.
+pub const IMAGE: Option<&str> = match option_env!("KATA_OPERATOR_IMAGE") {
+    Some(image) if !image.is_empty() => Some(image),
+    _ => None,
+};
+/// The image in objects that are written before one is published. No registry has it: no host below `invalid` exists
+/// (RFC 2606).
+pub const UNPUBLISHED: &str = "registry.invalid/kata-operator:unpublished";
 
 /// What to install, and where.
 #[derive(Clone, Debug)]
@@ -46,7 +53,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             namespace: names::NAMESPACE.to_owned(),
-            image: IMAGE.to_owned(),
+            image: IMAGE.unwrap_or(UNPUBLISHED).to_owned(),
             platform: Platform::Openshift,
             monitor_image: None,
         }

@@ -163,9 +163,9 @@ pub(crate) struct ManifestsArguments {
     /// The namespace to install into.
     #[arg(long, short, value_name = "NS", default_value = kata_api::names::NAMESPACE)]
     pub(crate) namespace: String,
-    /// The operator's image.
-    #[arg(long, value_name = "REF", default_value = manifests::IMAGE)]
-    pub(crate) image: String,
+    /// The operator's image [default: the one published with this program, if one was].
+    #[arg(long, value_name = "REF")]
+    pub(crate) image: Option<String>,
     /// Kind of cluster; openshift adds the objects for Prometheus, auto does not.
     #[arg(long, default_value = Platform::Openshift.as_str())]
     pub(crate) platform: Platform,
@@ -196,10 +196,13 @@ pub(crate) struct UninstallArguments {
     pub(crate) context: Option<String>,
 }
 
-impl From<ManifestsArguments> for Options {
-    fn from(arguments: ManifestsArguments) -> Self {
+impl TryFrom<ManifestsArguments> for Options {
+    type Error = UsageError;
+
+    fn try_from(arguments: ManifestsArguments) -> Result<Self, Self::Error> {
         let ManifestsArguments { namespace, image, platform, monitor_image } = arguments;
-        Self { namespace, image, platform, monitor_image }
+        let image = image.or_else(|| manifests::IMAGE.map(str::to_owned));
+        Ok(Self { namespace, image: image.ok_or(UsageError::NoImage)?, platform, monitor_image })
     }
 }
 
@@ -304,6 +307,12 @@ pub(crate) enum UsageError {
         /// The least that will do.
         least: &'static str,
     },
+    /// Of the manifests.
+    #[error(
+        "no image was published with this kata-operator: give --image REF; `cargo xtask image --push REF` builds it and \
+         pushes it to your registry"
+    )]
+    NoImage,
 }
 
 /// This process in its Pod, if the environment names the Pod.

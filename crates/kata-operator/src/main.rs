@@ -26,7 +26,10 @@ fn main() -> ExitCode {
     let exit = match Arguments::parse().command {
         Command::Run(arguments) => run(&arguments),
         Command::Crd => print(manifests::crds()),
-        Command::Manifests(arguments) => print(manifests::manifests(&arguments.into())),
+        Command::Manifests(arguments) => match arguments.try_into() {
+            Ok(options) => print(manifests::manifests(&options)),
+            Err(error) => print_error(Exit::Usage, &error),
+        },
         Command::Alerts(arguments) => print(alerts::rules(&arguments.namespace)),
         Command::Dashboards => print(dashboard::dashboard()),
         Command::Uninstall(arguments) => check_uninstall(&arguments),

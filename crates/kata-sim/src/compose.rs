@@ -218,7 +218,7 @@ fn spawn(client: kube::Client, now: Timestamp, options: OperatorOptions) -> Join
     if let Some(every) = options.inspect_every {
         settings.options.inspect_every = every;
     }
-    settings.options.agent_image = Some(kata_manifests::manifests::IMAGE.to_owned());
+    settings.options.agent_image = Some(kata_manifests::manifests::UNPUBLISHED.to_owned());
     tokio::spawn(async move {
         let run = kata_operator::run(client, settings, std::future::pending());
         if let Err(error) = run.await {

@@ -194,7 +194,7 @@ fn announce(arguments: &UpArguments, layout: &Layout, address: &str, seconds: f6
             Platform::Kubernetes => "kubernetes",
         };
         println!(
-            "Operator    none, nor CRDs; run: kata-operator manifests --platform {platform} | kubectl apply -f -"
+            "Operator    none, nor CRDs; run: kata-operator manifests --platform {platform} --image REF | kubectl apply -f -"
         );
     } else if arguments.no_operator {
         // There, its Jobs need to know which image has the node agent.

@@ -426,7 +426,7 @@ pub struct InstallArguments {
     /// Only nodes that Node Feature Discovery found able
     #[arg(long)]
     pub check_node_eligibility: bool,
-    /// Image of the operator [default: that of this version]
+    /// Image of the operator [default: the one published with this program, if one was]
     #[arg(long, value_name = "REF")]
     pub operator_image: Option<String>,
     /// Replace an older operator, or one with another image

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use kata_connect::{Connection, Proxies, Source};
+use kata_manifests::manifests::IMAGE;
 
 use crate::arguments::{Colour, GlobalArguments};
 use crate::settings::{Now, Settings};
@@ -125,5 +126,6 @@ pub fn settings(
             rows: terminal.height.filter(|_| terminal.out && environment.term != "dumb"),
         },
         now,
+        published: IMAGE.map(str::to_owned),
     }
 }

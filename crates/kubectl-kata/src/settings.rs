@@ -52,6 +52,8 @@ pub struct Settings {
     pub style: Style,
     /// The time.
     pub now: Now,
+    /// The operator's image that was published with this program; `None` in a build of one's own.
+    pub published: Option<String>,
 }
 
 impl std::fmt::Debug for Settings {

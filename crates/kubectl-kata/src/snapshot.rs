@@ -15,7 +15,7 @@ use kata_api::names::node_job;
 use kata_api::{
     ContainerRuntimeConfig, KataConfig, KataNode, MachineConfig, MachineConfigPool, names,
 };
-use kata_manifests::manifests::IMAGE;
+use kata_manifests::manifests::UNPUBLISHED;
 use kata_plan::{
     Freshness, JobObjects, MonitorObjects, Need, NodeFacts, Observed, Options, Platform, PodScope,
     SandboxedPod, Snapshot, validate,
@@ -198,7 +198,7 @@ fn options(without_pools: bool, operator: Option<&Deployment>, home: &str) -> Op
     let agent_image = match operator {
         Some(_) => told("--node-agent-image", "RELATED_IMAGE_NODE_AGENT").map(str::to_owned),
         // An operator that runs elsewhere has an image, too; which one decides nothing.
-        None => Some(IMAGE.to_owned()),
+        None => Some(UNPUBLISHED.to_owned()),
     };
     let payload_image = told("--payload-image", "RELATED_IMAGE_KATA_PAYLOAD");
     Options {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kata_manifests::manifests::{self, IMAGE, NAME, Options};
+use kata_manifests::manifests::{self, NAME, Options, UNPUBLISHED};
 use serde_json::Value;
 
 use crate::files::{difference, documents, names, read};
@@ -72,9 +72,9 @@ fn the_bundle_installs_the_operator_of_the_manifests() {
     ] {
         assert_eq!(difference(bundle, manifests), None, "bundle and manifests");
     }
-    assert_eq!(version["metadata"]["annotations"]["containerImage"], IMAGE);
+    assert_eq!(version["metadata"]["annotations"]["containerImage"], UNPUBLISHED);
     let images = version["spec"]["relatedImages"].as_array().unwrap();
-    assert!(images.iter().any(|image| image["image"] == IMAGE), "{images:?}");
+    assert!(images.iter().any(|image| image["image"] == UNPUBLISHED), "{images:?}");
 }
 
 #[test]

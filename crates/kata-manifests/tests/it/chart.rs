@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kata_api::platform::Platform;
 use kata_manifests::alerts;
-use kata_manifests::manifests::{self, IMAGE, Options};
+use kata_manifests::manifests::{self, Options};
 use serde_json::{Value, json};
 
 use crate::files::{difference, documents, names, output, program, read};
@@ -106,8 +106,13 @@ fn helm_renders_the_objects_of_the_manifests() {
 #[ignore = "needs helm"]
 fn helm_accepts_the_chart_and_refuses_unknown_values() {
     let helm = program("KATA_TEST_HELM");
-    output(&helm, &["lint", "--strict", CHART]).unwrap();
-    let template = |setting: &str| output(&helm, &["template", "r", CHART, "--set", setting]);
+    let of_image = ["--set", "image.repository=registry.example/operator"];
+    output(&helm, &[&["lint", "--strict", CHART], &of_image[..]].concat()).unwrap();
+    let template = |setting: &str| {
+        output(&helm, &[&["template", "r", CHART, "--set", setting], &of_image[..]].concat())
+    };
+    let without = output(&helm, &["template", "r", CHART]).unwrap_err();
+    assert!(without.contains("image.repository is not set"), "{without}");
     for (setting, said) in [
         ("platfrom=openshift", "platfrom"),
         ("platform=windows", "platform"),
@@ -128,7 +133,7 @@ fn helm_accepts_the_chart_and_refuses_unknown_values() {
     }
     let digest = format!("sha256:{}", "0".repeat(64));
     let rendered = template(&format!("image.digest={digest}")).unwrap();
-    assert!(rendered.contains(&format!("image: \"ghcr.io/kata-operator/kata-operator@{digest}\"")));
+    assert!(rendered.contains(&format!("image: \"registry.example/operator@{digest}\"")));
     assert!(!template("crds.enabled=false").unwrap().contains("kind: CustomResourceDefinition"));
     assert!(template("crds.keep=true").unwrap().contains("helm.sh/resource-policy: keep"));
     assert!(!template("crds.keep=false").unwrap().contains("helm.sh/resource-policy"));
@@ -173,6 +178,7 @@ fn every_value_reaches_its_object() {
         "payloadImage=registry.example/payload:1",
         "monitoring.dashboard.enabled=true",
         "monitoring.dashboard.labels.folder=kata",
+        "image.repository=registry.example/operator",
     ];
     let mut words = vec!["template", "mine", CHART, "--api-versions", "monitoring.coreos.com/v1"];
     words.extend(values.iter().flat_map(|value| ["--set", *value]));
@@ -311,12 +317,10 @@ fn the_default_values_are_those_of_the_manifests() {
     let container = &pod["containers"][0];
     assert_eq!(values["resources"], container["resources"]);
     assert_eq!(values["image"]["pullPolicy"], container["imagePullPolicy"]);
-    let image = format!(
-        "{}:v{}",
-        values["image"]["repository"].as_str().unwrap(),
-        env!("CARGO_PKG_VERSION")
+    assert_eq!(
+        values["image"]["repository"], "",
+        "no image is published with a chart from sources"
     );
-    assert_eq!(image, IMAGE);
     let schema: Value =
         serde_json::from_str(&read(&format!("{CHART}/values.schema.json"))).unwrap();
     let keys = |value: &Value| -> BTreeSet<String> {

@@ -16,7 +16,9 @@ fn checkov_accepts_manifests_and_chart() {
         "deploy/openshift/operator.yaml".to_owned(),
     ];
     for platform in ["kubernetes", "openshift"] {
-        let setting = format!("platform={platform},monitor.image=registry.example/monitor:1");
+        let setting = format!(
+            "platform={platform},monitor.image=registry.example/monitor:1,image.repository=registry.example/operator"
+        );
         let words =
             ["template", "r", "deploy/helm/kata-operator", "-n", "kata-home", "--set", &setting];
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{platform}.yaml"));

@@ -17,13 +17,15 @@ use crate::kubectl_process::{command, named_kubectl, repository, run};
 use crate::site::{Site, programs};
 
 /// Foreign programs that `sh` blocks name: their options are not checked.
-const FOREIGN: [&str; 16] = [
+const FOREIGN: [&str; 18] = [
     "cargo",
     "containerd",
     "cp",
     "crictl",
     "curl",
+    "docker",
     "git",
+    "kind",
     "journalctl",
     "k3s",
     "mdbook",

@@ -25,7 +25,8 @@ fn the_chart_goes_only_when_no_kataconfig_is_left() {
     hand.kubectl("delete priorityclass kata-operator-check").good();
     hand.kubectl(&format!("delete namespace {NAMESPACE}")).good();
     helm(&format!(
-        "install kata {} --namespace {NAMESPACE} --create-namespace --set platform=kubernetes",
+        "install kata {} --namespace {NAMESPACE} --create-namespace --set platform=kubernetes \
+         --set image.repository=x.example/kata-operator",
         chart.display()
     ))
     .good();

@@ -67,7 +67,7 @@ impl Site {
     pub(crate) fn ready(name: &str, platform: &str) -> Self {
         let mut site = Self::start(name, platform, &[]);
         site.good(&format!(
-            "kata-operator manifests --platform {platform} | kubectl apply --server-side -f -"
+            "kata-operator manifests --image registry.example.com/kata-operator:v1 --platform {platform} | kubectl apply --server-side -f -"
         ));
         site.good("kubectl label node worker-0 kata=true");
         site.good("kubectl apply -f examples/kataconfig.yaml");

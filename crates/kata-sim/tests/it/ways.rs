@@ -122,7 +122,9 @@ fn with_manifests() {
     for platform in ["openshift", "kubernetes"] {
         let name = format!("manifests-{platform}");
         let mut site = Site::start(&name, platform, &[]);
-        let manifests = format!("kata-operator manifests --platform {platform}");
+        let manifests = format!(
+            "kata-operator manifests --image registry.example.com/kata-operator:v1 --platform {platform}"
+        );
         let apply = "kubectl apply --server-side -f -";
         live_through(
             &mut site,
@@ -205,7 +207,9 @@ fn with_helm() {
         let (chart, namespace) = ("deploy/helm/kata-operator", "kata-operator");
         // The hook is a Job whose pod runs the operator's image, which nothing does here; what it would run
         // is run by hand.
-        let set = format!("-n {namespace} --set crds.keep=false,preDeleteCheck=false");
+        let set = format!(
+            "-n {namespace} --set crds.keep=false,preDeleteCheck=false,image.repository=x.example/kata-operator"
+        );
         live_through(
             &mut site,
             namespace,
@@ -296,7 +300,7 @@ fn a_definition_that_another_operator_left_is_taken_over_as_the_pages_say() {
     let mut site = Site::start("left", "openshift", &[]);
     site.good(LEFT);
     assert!(site.good(COLUMNS).contains("All"));
-    let apply = "kata-operator manifests | kubectl apply --server-side";
+    let apply = "kata-operator manifests --image registry.example.com/kata-operator:v1 | kubectl apply --server-side";
     let refused = site.bad(&format!("{apply} -f -"));
     assert!(refused.contains("--force-conflicts"), "{refused}");
     site.good(&format!("{apply} --force-conflicts -f -"));
@@ -304,7 +308,8 @@ fn a_definition_that_another_operator_left_is_taken_over_as_the_pages_say() {
     let mut site = Site::start("left-helm", "openshift", &[]);
     site.good(LEFT);
     let install = format!(
-        "helm install kata-operator deploy/helm/kata-operator -n {NAMESPACE} --create-namespace"
+        "helm install kata-operator deploy/helm/kata-operator -n {NAMESPACE} --create-namespace \
+         --set image.repository=registry.example.com/kata-operator"
     );
     let refused = site.bad(&install);
     assert!(refused.contains("cannot be imported into the current release"), "{refused}");
@@ -371,14 +376,17 @@ fn every_manifest_is_one_that_the_api_server_takes() {
     {
         let monitor =
             if monitor.is_empty() { String::new() } else { format!("--monitor-image {monitor}") };
-        let manifests = format!("kata-operator manifests --platform {platform} {monitor}");
+        let manifests = format!(
+            "kata-operator manifests --image registry.example.com/kata-operator:v1 --platform {platform} {monitor}"
+        );
         let ended = site.line(&format!("{manifests} | {apply} -f -"));
         if ended.code != Some(0) {
             messages.push(format!("{manifests}: {}", ended.stderr));
         }
         let set = format!(
             "--set platform={platform},monitoring.enabled=true,\
-             podDisruptionBudget.enabled=true,payloadImage=x.example/p:1"
+             podDisruptionBudget.enabled=true,payloadImage=x.example/p:1,\
+             image.repository=x.example/kata-operator"
         );
         let template = format!("helm template kata deploy/helm/kata-operator -n {NAMESPACE} {set}");
         let ended = site.line(&format!("{template} | {apply} -f -"));

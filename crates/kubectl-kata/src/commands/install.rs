@@ -23,6 +23,7 @@ use crate::resource::{KATA_CONFIGS, NODES};
 use crate::settings::Output;
 
 pub(super) use change::Change;
+use kata_manifests::manifests;
 use operator::{Bundle, Step};
 
 /// The forms of the result.
@@ -93,7 +94,15 @@ pub(crate) fn offline(
         let body = body(arguments, &labels(arguments.node_selector.as_deref())?)?;
         let mut objects = Vec::new();
         if let Some(platform) = arguments.platform {
-            let bundle = Bundle::new(arguments, platform.into(), names::NAMESPACE, None, None)?;
+            let image = operator::image(arguments, settings)
+                .ok_or_else(|| Failure::Usage(operator::NO_IMAGE.join("; ")))?;
+            let options = manifests::Options {
+                namespace: names::NAMESPACE.to_owned(),
+                image,
+                platform: platform.into(),
+                monitor_image: None,
+            };
+            let bundle = Bundle::new(&options, None, arguments.upgrade)?;
             objects.extend_from_slice(bundle.objects());
         }
         objects.push(body);

@@ -8,13 +8,12 @@ use std::collections::BTreeMap;
 use futures::stream::{self, StreamExt as _};
 use kata_api::probe::ProbeFacts;
 use kata_api::{Code, KataNode};
-use kata_manifests::manifests::IMAGE;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{expect_output, marked, problem_lines};
 use crate::Context;
-use crate::api::{Read, Scope};
+use crate::api::Scope;
 use crate::arguments::VerifyArguments;
 use crate::cluster::{Kata, operator};
 use crate::document::{Head, Problem, Signal, SignalVerdict, Verdict, VerifyReport, VerifyResult};
@@ -229,10 +228,18 @@ fn say_interrupted(context: &mut Context<'_, '_>) -> Result<(), Failure> {
 
 /// The image of probes, and of what looks at a node.
 async fn image(arguments: &VerifyArguments, context: &Context<'_, '_>) -> Result<String, Failure> {
-    Ok(match (&arguments.image, operator(&context.api).await?) {
-        (Some(image), _) => image.clone(),
-        (None, Read::Known(Some(deployment))) => deployment.image().unwrap_or(IMAGE).to_owned(),
-        (None, _) => IMAGE.to_owned(),
+    if let Some(image) = &arguments.image {
+        return Ok(image.clone());
+    }
+    let deployment = operator(&context.api).await?.known().flatten();
+    let image = deployment.as_ref().and_then(|deployment| deployment.image());
+    let image = image.or(context.settings.published.as_deref());
+    image.map(str::to_owned).ok_or_else(|| {
+        Failure::Usage(
+            "cannot tell with which image to probe: there is no Deployment of the operator that you may read; give --image REF \
+             with the operator's image"
+                .to_owned(),
+        )
     })
 }
 

@@ -116,7 +116,7 @@ async fn conforms(kubeconfig: &Path, rbac: Rbac) {
     let none = ["× KATA5005 there is no operator", "1 failed"];
     expect(kubeconfig, "doctor --pre", 1, &none).await;
     let asks = ["This command installs the operator, then creates", "add --yes or use --dry-run"];
-    expect(kubeconfig, "install", 4, &asks).await;
+    expect(kubeconfig, "install --operator-image i:1", 4, &asks).await;
     // From here on the Lease has a holder.
     let home = kata_api::names::NAMESPACE;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": home}});

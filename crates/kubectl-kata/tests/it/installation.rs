@@ -156,6 +156,26 @@ async fn an_operator_is_replaced_only_on_request() {
     lab.kata_command("install --upgrade --yes").await.expect(4).says(&["fix: helm upgrade kata"]);
 }
 
+/// A build of one's own knows no image, and takes none that nobody published.
+#[tokio::test(start_paused = true)]
+async fn without_a_published_image_one_is_asked_for() {
+    let mut lab = bare(Platform::Kubernetes);
+    lab.published = None;
+    let says = [
+        "no image of the operator was published with this kubectl-kata",
+        "add --operator-image REF",
+    ];
+    for line in ["install", "install --yes", "install --dry-run=server"] {
+        lab.kata_command(line).await.expect(4).says(&says);
+    }
+    let line = "install --dry-run=client --platform kubernetes";
+    lab.kata_command(line).await.expect(2).says(&says);
+    assert_eq!(deployment(&lab), None);
+    lab.kata_command("install --yes --operator-image i:1").await.expect(0);
+    assert_eq!(image(&lab), "i:1");
+    lab.kata_command("install --upgrade --yes").await.expect(4).says(&says);
+}
+
 /// An operator that comes to a KataConfig acts on it at once, which is said, too.
 #[tokio::test(start_paused = true)]
 async fn an_operator_for_an_existing_kataconfig_is_not_installed_without_consent() {

@@ -50,6 +50,8 @@ pub(crate) struct Lab {
     pub(crate) pages: Vec<(&'static str, u16, &'static str)>,
     /// How much the clock of the machine on which commands run is ahead of the cluster's.
     pub(crate) skew: SignedDuration,
+    /// The operator's image that was published with the plugin.
+    pub(crate) published: Option<String>,
 }
 
 /// What `kata-operator manifests` prints.
@@ -100,6 +102,7 @@ impl Lab {
             version: None,
             pages: Vec::new(),
             skew: SignedDuration::ZERO,
+            published: Some("registry.example/kata/kata-operator:v0.1.0".to_owned()),
         }
     }
 
@@ -142,7 +145,7 @@ impl Lab {
     pub(crate) fn start_operator(&mut self) {
         let client = kube::Client::new(self.cluster.client_service(), "default");
         let mut settings = kata_operator::Settings::simulated(self.cluster.now());
-        settings.options.agent_image = Some(kata_manifests::manifests::IMAGE.to_owned());
+        settings.options.agent_image = Some(kata_manifests::manifests::UNPUBLISHED.to_owned());
         self.operator = Some(tokio::spawn(async move {
             let run = kata_operator::run(client, settings, std::future::pending());
             run.await.unwrap();
@@ -548,7 +551,8 @@ impl Lab {
         let cluster = self.cluster.clone();
         let skew = self.skew;
         let now = Arc::new(move || cluster.now() + skew);
-        let settings = settings(&arguments.global(), &place.environment, place.terminal, now);
+        let mut settings = settings(&arguments.global(), &place.environment, place.terminal, now);
+        settings.published.clone_from(&self.published);
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let live = place.terminal.err && place.environment.term != "dumb";
         let mut printer = Printer::new(&mut out, &mut err, settings.style, live);

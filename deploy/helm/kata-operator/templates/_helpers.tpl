@@ -39,6 +39,9 @@ yes
 
 {{- /* The operator's image. */ -}}
 {{- define "kata-operator.image" -}}
+{{- if not .Values.image.repository -}}
+{{- fail "image.repository is not set, and no image was published with this chart: add --set image.repository=REGISTRY/PATH and --set image.tag=TAG; `cargo xtask image --push REGISTRY/PATH:TAG` builds it and pushes it" -}}
+{{- end -}}
 {{- if .Values.image.digest -}}
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
 {{- else -}}

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kata_api::Code;
 use kata_api::platform::Platform;
-use kata_manifests::manifests::{self, IMAGE};
+use kata_manifests::manifests;
 use semver::Version;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -25,6 +25,7 @@ use crate::failure::Failure;
 use crate::human;
 use crate::refusal::Refusal;
 use crate::resource::{CRDS, KATA_CONFIGS, LEASES, path};
+use crate::settings::Settings;
 use crate::style::Style;
 
 /// How long the API server may take to serve a new kind.
@@ -45,8 +46,6 @@ pub(super) struct Bundle {
     objects: Vec<Value>,
     namespace: String,
     image: String,
-    /// Whether it is the default image.
-    is_default: bool,
     platform: kata_plan::Platform,
     /// The version of the operator that it replaces; `None` if there is none.
     replaces: Option<String>,
@@ -82,7 +81,7 @@ impl Step {
         let deployment = read.known().flatten();
         let is_served = !kata.configs.is_not_served();
         let found = Found { deployment, state, is_served };
-        let replaced = match found.decide(arguments) {
+        let replaced = match found.decide(arguments, context.settings.published.as_deref()) {
             Ok(Decision::Keep(text)) => return Ok(Ok(Self::Keep(text))),
             Ok(Decision::Apply { replaces }) => replaces,
             Err(refusal) => return Ok(Err(refusal)),
@@ -101,8 +100,17 @@ impl Step {
             deployment.told("--monitor-image", "RELATED_IMAGE_KATA_MONITOR")
         });
         let monitor = monitor.map(str::to_owned);
-        let bundle = Bundle::new(arguments, platform, api.home(), monitor, replaced)?;
-        Ok(Ok(Self::Apply(bundle)))
+        let Some(image) = image(arguments, context.settings) else {
+            let [text, fix] = NO_IMAGE;
+            return Ok(Err(Refusal::new(text, fix)));
+        };
+        let options = manifests::Options {
+            namespace: api.home().to_owned(),
+            image,
+            platform,
+            monitor_image: monitor,
+        };
+        Ok(Ok(Self::Apply(Bundle::new(&options, replaced, arguments.upgrade)?)))
     }
 
     /// The kind of cluster that the applied operator is for.
@@ -122,15 +130,7 @@ impl Step {
                 let text =
                     format!("{}: {objects} in namespace {}", crate::VERSION, bundle.namespace);
                 let mut lines = field("Operator", &text, style);
-                let image = if bundle.is_default {
-                    format!(
-                        "{}, the default: make sure that the nodes can pull it, or give --operator-image",
-                        bundle.image
-                    )
-                } else {
-                    bundle.image.clone()
-                };
-                lines.extend(field("Image", &image, style));
+                lines.extend(field("Image", &bundle.image, style));
                 lines
             }
         }
@@ -154,7 +154,11 @@ enum Decision {
 }
 
 impl Found {
-    fn decide(&self, arguments: &InstallArguments) -> Result<Decision, Refusal> {
+    fn decide(
+        &self,
+        arguments: &InstallArguments,
+        published: Option<&str>,
+    ) -> Result<Decision, Refusal> {
         let Some(deployment) = &self.deployment else {
             return match (self.state, self.is_served) {
                 (OperatorState::LeaseOnly, true) => Ok(Decision::Keep(
@@ -242,7 +246,8 @@ impl Found {
             }
         };
         let current = deployment.image().unwrap_or_default();
-        if arguments.operator_image.is_none() && repository(current) != repository(IMAGE) {
+        let published = published.filter(|_| arguments.operator_image.is_none());
+        if published.is_some_and(|image| repository(current) != repository(image)) {
             return Err(Refusal::new(
                 format!(
                     "operator {found} in namespace {namespace} has the image {current}, of another repository"
@@ -254,34 +259,34 @@ impl Found {
     }
 }
 
+/// Why there is no image to install, and what to do about it.
+pub(super) const NO_IMAGE: [&str; 2] = [
+    "no image of the operator was published with this kubectl-kata",
+    "add --operator-image REF; `cargo xtask image --push REF` builds it and pushes it to your registry",
+];
+
+/// The operator's image: the one that is asked for, or that was published with this program.
+pub(super) fn image(arguments: &InstallArguments, settings: &Settings) -> Option<String> {
+    arguments.operator_image.clone().or_else(|| settings.published.clone())
+}
+
 impl Bundle {
     /// The objects for a kind of cluster.
     pub(super) fn new(
-        arguments: &InstallArguments,
-        platform: Platform,
-        namespace: &str,
-        monitor_image: Option<String>,
+        options: &manifests::Options,
         replaces: Option<String>,
+        takes_over: bool,
     ) -> Result<Self, Failure> {
-        let is_default = arguments.operator_image.is_none();
-        let image = arguments.operator_image.clone().unwrap_or_else(|| IMAGE.to_owned());
-        let namespace = namespace.to_owned();
-        let options = manifests::Options {
-            namespace: namespace.clone(),
-            image: image.clone(),
-            platform,
-            monitor_image,
-        };
-        let mut objects = manifests::objects(&options)
+        let mut objects = manifests::objects(options)
             .map_err(|error| Failure::Format { format: "JSON", message: error.to_string() })?;
         // A cluster with the Deployment has all the rest: the same command completes what was interrupted.
         objects.sort_by_key(|object| object["kind"] == "Deployment");
-        let platform = match platform {
+        let platform = match options.platform {
             Platform::Kubernetes => kata_plan::Platform::Kubernetes,
             Platform::Auto | Platform::Openshift => kata_plan::Platform::OpenShift,
         };
-        let takes_over = arguments.upgrade;
-        Ok(Self { objects, namespace, image, is_default, platform, replaces, takes_over })
+        let (namespace, image) = (options.namespace.clone(), options.image.clone());
+        Ok(Self { objects, namespace, image, platform, replaces, takes_over })
     }
 
     pub(super) fn objects(&self) -> &[Value] {

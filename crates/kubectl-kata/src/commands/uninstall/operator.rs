@@ -3,7 +3,7 @@
 
 use kata_api::KataConfig;
 use kata_api::names::PRODUCT;
-use kata_manifests::manifests::{self, IMAGE};
+use kata_manifests::manifests::{self, UNPUBLISHED};
 use kata_plan::configs_by_age;
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ pub(super) async fn plan(
     }
     let options = manifests::Options {
         namespace: namespace.clone(),
-        image: IMAGE.to_owned(),
+        image: UNPUBLISHED.to_owned(),
         platform: platform(Some(&deployment), api).await?,
         monitor_image: None,
     };
