@@ -149,7 +149,11 @@ fn helped(helper: &str, server: &str) -> Result<Option<Login>, String> {
     asked.arg("get").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut asked = asked.spawn().map_err(failed)?;
     if let Some(mut input) = asked.stdin.take() {
-        input.write_all(server.as_bytes()).map_err(failed)?;
+        match input.write_all(server.as_bytes()) {
+            // It ended without reading, and its answer says why.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+            written => written.map_err(failed)?,
+        }
     }
     let output = asked.wait_with_output().map_err(failed)?;
     if !output.status.success() {
