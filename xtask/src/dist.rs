@@ -88,6 +88,11 @@ pub(crate) fn image(root: &Path, options: &ImageOptions) -> Vec<String> {
 
 fn build_image(root: &Path, options: &ImageOptions) -> Result<(), String> {
     let ImageOptions { arch, quick, programs: given, push, archive, name, plain_http } = options;
+    for (index, machine) in arch.iter().enumerate() {
+        if arch[..index].contains(machine) {
+            return Err(format!("--arch names {} twice", machine.name()));
+        }
+    }
     let of_dist = Options { arch: arch.clone(), twice: false, quick: *quick };
     let folder = given.clone().unwrap_or_else(|| of_dist.folder(root));
     if given.is_none() {

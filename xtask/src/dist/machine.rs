@@ -104,38 +104,36 @@ impl Machine {
 /// # Errors
 /// With a line for each thing, and how to get it on Debian.
 pub(super) fn check(root: &Path, machines: &[Machine]) -> Result<(), String> {
-    let mut missing = Vec::new();
-    let runs = |program: &str| {
-        output({
-            let mut command = command(root, program);
-            command.arg("--version");
-            command
-        })
+    let run = |program: &str, words: &[&str]| {
+        let mut command = command(root, program);
+        command.args(words);
+        output(command)
     };
+    let mut missing = Vec::new();
     for (program, package) in [("git", "git"), ("readelf", "binutils"), ("cc", "gcc libc6-dev")] {
-        if runs(program).is_err() {
-            missing.push(format!("{program}, such as by: apt-get install {package}"));
+        if run(program, &["--version"]).is_err() {
+            missing.push(format!("{program}: apt-get install {package}"));
         }
     }
     for machine in machines {
         let triple = machine.triple();
-        let library = output({
-            let mut rustc = command(root, "rustc");
-            rustc.args(["--print", "target-libdir", "--target", triple]);
-            rustc
-        })?;
+        let library = run("rustc", &["--print", "target-libdir", "--target", triple])?;
         if !Path::new(library.trim()).exists() {
             missing.push(format!("Rust's library for {triple}: rustup target add {triple}"));
         }
-        if let Some((name, compiler)) = machine.linker()
-            && let Err(error) = runs(&compiler)
-        {
-            let name = name.to_owned();
+        let (name, compiler, packages) = match machine.linker() {
+            None => (String::new(), "cc".to_owned(), "libc6-dev".to_owned()),
+            Some((name, compiler)) => {
+                let gnu = triple.split('-').next().unwrap_or_default().replace('_', "-");
+                let packages = format!("gcc-{gnu}-linux-gnu libc6-dev-{}-cross", machine.name());
+                (format!(", or name another compiler in {name}"), compiler, packages)
+            }
+        };
+        // A compiler prints the path of what it finds, and otherwise what it was asked for.
+        let found = run(&compiler, &["--print-file-name=libc.a"]);
+        if !found.is_ok_and(|path| Path::new(path.trim()).is_absolute()) {
             missing.push(format!(
-                "a C compiler for {triple}: apt-get install gcc-{}-linux-gnu libc6-dev-{}-cross, or name one in {name}: \
-                 {error}",
-                triple.split('-').next().unwrap_or_default().replace('_', "-"),
-                machine.name()
+                "{compiler} with a static C library for {triple}: apt-get install {packages}{name}"
             ));
         }
     }

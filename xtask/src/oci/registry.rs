@@ -289,7 +289,7 @@ impl Registry {
         }
     }
 
-    /// Fetches a token; the login goes where the registry says, if nobody on the way can read it.
+    /// Fetches a token; the login goes where the registry says, but not in clear.
     fn token(
         &self,
         repository: &str,

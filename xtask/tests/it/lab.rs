@@ -80,10 +80,15 @@ impl Done {
     }
 }
 
-/// Runs `xtask image`; `home` has the logins.
+/// Runs `xtask image` with programs that are there; `home` has the logins.
 pub(crate) fn image(home: &Path, programs: &Path, arguments: &[&str]) -> Done {
+    xtask(home, &[&["image", "--programs", programs.to_str().unwrap()], arguments].concat())
+}
+
+/// Runs `xtask`; `home` has the logins.
+pub(crate) fn xtask(home: &Path, arguments: &[&str]) -> Done {
     let mut xtask = Command::new(env!("CARGO_BIN_EXE_xtask"));
-    xtask.args(["image", "--programs"]).arg(programs).args(arguments);
+    xtask.args(arguments);
     for name in [
         "REGISTRY_AUTH_FILE",
         "XDG_RUNTIME_DIR",
@@ -103,6 +108,9 @@ pub(crate) fn image(home: &Path, programs: &Path, arguments: &[&str]) -> Done {
     {
         let given = std::env::var(name).unwrap_or_else(|_| format!("{own}/{below}"));
         xtask.env(name, given);
+    }
+    for name in ["AARCH64_UNKNOWN_LINUX_GNU", "X86_64_UNKNOWN_LINUX_GNU"] {
+        xtask.env_remove(format!("CARGO_TARGET_{name}_LINKER"));
     }
     let path = std::env::var("PATH").unwrap();
     xtask.env("HOME", home).env("PATH", format!("{}:{path}", home.join("bin").display()));
@@ -141,7 +149,7 @@ impl Registry {
             format!("auth:\n  htpasswd:\n    realm: kata\n    path: {}\n", users.display())
         });
         let (path, log) = (folder.join("registry.yaml"), folder.join("registry.log"));
-        // Somebody else may take a port that was free.
+        // Another process may take a port that was free.
         for _ in 0..10 {
             let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let name = free.local_addr().unwrap().to_string();

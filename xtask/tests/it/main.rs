@@ -9,6 +9,7 @@
     reason = "tests start processes, and fail by panicking"
 )]
 
+mod before;
 mod hostile;
 mod lab;
 mod published;

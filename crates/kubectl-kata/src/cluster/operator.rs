@@ -69,7 +69,7 @@ impl Deployment {
         self.container()["image"].as_str()
     }
 
-    /// What the operator was told with a flag, or else with a variable; `None` if with neither.
+    /// What a flag of the operator says, or else a variable; `None` if neither is set.
     pub(crate) fn told(&self, flag: &str, variable: &str) -> Option<&str> {
         let of = |key: &str| self.container()[key].as_array().into_iter().flatten();
         let mut words = of("args").filter_map(Value::as_str);

@@ -236,7 +236,7 @@ async fn image(arguments: &VerifyArguments, context: &Context<'_, '_>) -> Result
     let image = image.or(context.settings.published.as_deref());
     image.map(str::to_owned).ok_or_else(|| {
         Failure::Usage(
-            "cannot tell with which image to probe: there is no Deployment of the operator that you may read; give --image REF \
+            "no image for the probes: there is no Deployment of the operator that you may read; give --image REF \
              with the operator's image"
                 .to_owned(),
         )

@@ -30,7 +30,7 @@ pub(crate) struct Signal {
     pub(crate) sandboxed: String,
     /// In the regular pod.
     pub(crate) regular: String,
-    /// On the node, as the API tells it.
+    /// On the node, as the API server has it.
     pub(crate) node: String,
     /// What that says.
     pub(crate) verdict: SignalVerdict,
@@ -48,7 +48,7 @@ pub(crate) enum VerifyResult {
     NotIsolated,
     /// The probe did not come to run, so sandboxed pods probably do not either.
     ProbeFailed,
-    /// It cannot be told.
+    /// It is not known.
     Inconclusive,
 }
 

@@ -156,7 +156,7 @@ async fn an_operator_is_replaced_only_on_request() {
     lab.kata_command("install --upgrade --yes").await.expect(4).says(&["fix: helm upgrade kata"]);
 }
 
-/// A build of one's own knows no image, and takes none that nobody published.
+/// A build of one's own has no published image, and asks for one.
 #[tokio::test(start_paused = true)]
 async fn without_a_published_image_one_is_asked_for() {
     let mut lab = bare(Platform::Kubernetes);

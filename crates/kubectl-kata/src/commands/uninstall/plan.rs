@@ -24,7 +24,7 @@ use crate::problem;
 use crate::snapshot::{self, Assumed};
 use crate::table::{Table, column};
 
-/// What people are told besides.
+/// What is printed besides the plan, and done after it.
 pub(super) struct Words {
     /// That evicted pods come again, and how to end that; nothing if none does.
     pub(super) returning: Vec<String>,
@@ -72,8 +72,8 @@ pub(super) async fn plan(
         let stalls = problem::stalls(config, kata.nodes.items()).into_iter();
         problems.extend(stalls.filter(|problem| problem.id != pods));
     }
-    let mut told = BTreeSet::new();
-    problems.retain(|problem| told.insert(problem.message.clone()));
+    let mut listed = BTreeSet::new();
+    problems.retain(|problem| listed.insert(problem.message.clone()));
     let pods = rows(&snapshot);
     // Whether pods are in the way is not known if they cannot be read.
     if matches!(snapshot.pods.get(&PodScope::Cluster), Some(Observed::Unknown { .. }))
@@ -166,10 +166,10 @@ pub(super) fn successor(kata: &Kata, snapshot: &mut Snapshot) -> Option<Successo
 pub(super) fn sequel(successor: &Successor) -> String {
     let then = format!("KataConfig {} becomes active then", successor.name);
     match &successor.nodes {
-        None => format!("{then}, and installs Kata again; delete it too if Kata shall go"),
+        None => format!("{then}, and installs Kata again; delete it too to remove Kata"),
         Some(nodes) if nodes.is_empty() => format!("{then}, and selects no node"),
         Some(nodes) => format!(
-            "{then}, and brings Kata to {} ({}); delete it too if Kata shall go",
+            "{then}, and brings Kata to {} ({}); delete it too to remove Kata",
             human::count(nodes.len(), "node"),
             human::list(nodes, 5)
         ),
