@@ -37,5 +37,9 @@ if holds("Ready") then
 end
 if conditions.Ready ~= nil then
   health.message = conditions.Ready.message
+  -- Somebody paused the roll-out, and only they continue it.
+  if conditions.Ready.reason == "RolloutPaused" or conditions.Ready.reason == "PoolPaused" then
+    health.status = "Suspended"
+  end
 end
 return health

@@ -1,5 +1,6 @@
 //! The health script for Argo CD.
 
+use kata_api::Code;
 use serde_json::{Value, json};
 
 use crate::files::{output, program, read};
@@ -28,6 +29,10 @@ fn argo_cd_calls_a_kata_config_healthy_when_it_is_ready_and_not_before() {
     let holds = |name: &str| json!({"type": name, "status": "True", "message": format!("{name}!")});
     let lacks =
         |name: &str| json!({"type": name, "status": "False", "message": format!("no {name}")});
+    let paused = |reason: &str| json!({"type": "Ready", "status": "False", "reason": reason, "message": "paused!"});
+    for code in [Code::RolloutPaused, Code::PoolPaused] {
+        assert!(script.contains(&format!("\"{}\"", code.entry().reason)));
+    }
     let cases = [
         (json!({"metadata": {"generation": 1}}), "Progressing"),
         (json!({"metadata": {"generation": 1}, "status": {}}), "Progressing"),
@@ -55,6 +60,16 @@ fn argo_cd_calls_a_kata_config_healthy_when_it_is_ready_and_not_before() {
             json!({"metadata": {"generation": 1}, "status": {"observedGeneration": 1,
             "conditions": [holds("Ready"), holds("Degraded")]}}),
             "Degraded",
+        ),
+        (
+            json!({"metadata": {"generation": 1}, "status": {"observedGeneration": 1, "conditions": [
+                paused("RolloutPaused"), lacks("Reconciling"), lacks("Stalled")]}}),
+            "Suspended",
+        ),
+        (
+            json!({"metadata": {"generation": 1}, "status": {"observedGeneration": 1, "conditions": [
+                paused("PoolPaused"), lacks("Reconciling"), lacks("Stalled")]}}),
+            "Suspended",
         ),
         (
             json!({"metadata": {"generation": 1, "deletionTimestamp": "2026-01-01T00:00:00Z"},

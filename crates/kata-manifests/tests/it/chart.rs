@@ -120,6 +120,12 @@ fn helm_accepts_the_chart_and_refuses_unknown_values() {
         ("image.digest=sha256:abc", "digest"),
         ("crds.keeep=true", "keeep"),
         ("nodeJobs.limits.cpus=1", "cpus"),
+        ("nodeJobs.limits.cpu=foo", "cpu"),
+        ("nodeJobs.limits.memory=256MB", "memory"),
+        ("image.tag=a b", "tag"),
+        ("payloadImage=quay.io/kata containers", "payloadImage"),
+        ("monitor.image=registry.example/m@sha256:1", "image"),
+        ("commonLabels.team=the platform", "team"),
         ("podDisruptionBudget.maxUnavailable=0", "maxUnavailable"),
         ("networkPolicy.apiServerPorts={0}", "apiServerPorts"),
         ("monitoring.interval=fast", "interval"),
@@ -131,6 +137,16 @@ fn helm_accepts_the_chart_and_refuses_unknown_values() {
         let refused = template(setting).unwrap_err();
         assert!(refused.contains(said), "{setting}: {refused}");
     }
+    for (setting, rendered) in [
+        ("nodeJobs.limits.cpu=3", "- --job-cpu-limit=3\n"),
+        ("nodeJobs.limits.cpu=1500m", "- --job-cpu-limit=1500m\n"),
+        ("nodeJobs.limits.memory=", "- --job-memory-limit=\n"),
+    ] {
+        let all = template(&format!("platform=kubernetes,{setting}")).unwrap();
+        assert!(all.contains(rendered), "{setting}");
+    }
+    let cpu_as_number = template("platform=kubernetes,nodeJobs.limits.cpu=2").unwrap();
+    assert!(!cpu_as_number.contains("job-cpu-limit"), "2 is the default, as a number too");
     let digest = format!("sha256:{}", "0".repeat(64));
     let rendered = template(&format!("image.digest={digest}")).unwrap();
     assert!(rendered.contains(&format!("image: \"registry.example/operator@{digest}\"")));
