@@ -1,5 +1,7 @@
 //! The generated files under `deploy/` and `docs/`: what the programs print is what is committed.
 
+mod catalog;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -86,6 +88,18 @@ pub(crate) fn run(root: &Path, check: bool) -> Vec<String> {
             for (file, text) in files {
                 compare(root, &file, Some(&text), check, &mut problems);
             }
+        }
+        Err(error) => problems.push(error),
+    }
+    match catalog::catalog(&root.join(BUNDLE)) {
+        Ok(text) => {
+            compare(
+                root,
+                &format!("{BUNDLE}/catalog/catalog.yaml"),
+                Some(&text),
+                check,
+                &mut problems,
+            );
         }
         Err(error) => problems.push(error),
     }

@@ -167,6 +167,40 @@ fn chart_and_bundle_name_this_version_and_no_other() {
     }
 }
 
+/// What package-server makes a PackageManifest of (operator-lifecycle-manager, pkg/package-server/provider), without which no
+/// console shows the operator; and the images that a mirror copies.
+#[test]
+fn the_catalog_has_what_a_console_and_a_mirror_need() {
+    let catalog = documents(&read(&format!("{BUNDLE}/catalog/catalog.yaml")));
+    let of = |schema: &str| catalog.iter().find(|entry| entry["schema"] == schema).unwrap();
+    let version = service_version();
+    let spec = &version["spec"];
+    let icon = &of("olm.package")["icon"];
+    assert_eq!(icon["mediatype"], "image/svg+xml");
+    assert_eq!(icon["base64data"], spec["icon"][0]["base64data"]);
+    let bundle = of("olm.bundle");
+    let properties = bundle["properties"].as_array().unwrap();
+    let about = properties.iter().find(|it| it["type"] == "olm.csv.metadata").unwrap();
+    let about = &about["value"];
+    assert_eq!(about["annotations"], version["metadata"]["annotations"]);
+    assert_eq!(about["crdDescriptions"], spec["customresourcedefinitions"]);
+    for field in
+        ["description", "displayName", "installModes", "keywords", "maintainers", "provider"]
+    {
+        assert!(!about[field].is_null(), "{field}");
+        assert_eq!(about[field], spec[field], "{field}");
+    }
+    let images = |of: &Value| -> BTreeSet<String> {
+        let all = of.as_array().into_iter().flatten();
+        all.map(|it| it["image"].as_str().unwrap().to_owned()).collect()
+    };
+    let mut needed = images(&spec["relatedImages"]);
+    let deployment = &spec["install"]["spec"]["deployments"][0]["spec"]["template"]["spec"];
+    needed.extend(images(&deployment["containers"]));
+    needed.insert(bundle["image"].as_str().unwrap().to_owned());
+    assert_eq!(images(&bundle["relatedImages"]), needed);
+}
+
 #[test]
 fn the_bundle_describes_fields_that_exist() {
     let version = service_version();
