@@ -5,6 +5,12 @@
 
 use crate::digest::digest;
 
+/// The version of this program. Who publishes a pre-release names it in the variable KATA_OPERATOR_VERSION when the program is
+/// built.
+pub const VERSION: &str = match option_env!("KATA_OPERATOR_VERSION") {
+    Some(version) if !version.is_empty() => version,
+    _ => env!("CARGO_PKG_VERSION"),
+};
 /// The field manager of every server-side apply.
 pub const FIELD_MANAGER: &str = "kata-operator";
 /// The Lease of the leader election.

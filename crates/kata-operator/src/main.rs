@@ -36,8 +36,7 @@ fn main() -> ExitCode {
         Command::Probe(arguments) => return arguments.execute(),
         Command::NodeAgent(command) => return command.execute(),
         Command::Version => {
-            let version = concat!("kata-operator ", env!("CARGO_PKG_VERSION"), "\n");
-            print(Ok::<_, RenderError>(version.to_owned()))
+            print(Ok::<_, RenderError>(format!("kata-operator {}\n", kata_api::names::VERSION)))
         }
     };
     ExitCode::from(exit.code())
@@ -162,7 +161,7 @@ async fn run_operator(run: Run) -> Exit {
             Ok(version) => tracing::info!(
                 server,
                 kubernetes.version = version,
-                version = env!("CARGO_PKG_VERSION"),
+                version = kata_api::names::VERSION,
                 "connected"
             ),
             // A replica that ended would be restarted with ever longer pauses, and stay away after the outage.

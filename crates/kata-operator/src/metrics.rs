@@ -153,7 +153,7 @@ impl Metrics {
         let revision = option_env!("KATA_OPERATOR_REVISION").unwrap_or("unknown");
         build
             .get_or_create(&vec![
-                ("version", env!("CARGO_PKG_VERSION").to_owned()),
+                ("version", kata_api::names::VERSION.to_owned()),
                 ("revision", revision.to_owned()),
             ])
             .set(1);

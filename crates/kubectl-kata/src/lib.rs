@@ -47,7 +47,7 @@ use settings::Settings;
 use tokio::sync::watch;
 
 /// The version of this program.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub const VERSION: &str = kata_api::names::VERSION;
 
 /// What a command works with.
 pub(crate) struct Context<'a, 'p> {

@@ -12,7 +12,7 @@ pub(super) fn labels() -> Value {
         "app.kubernetes.io/name": NAME,
         "app.kubernetes.io/component": "operator",
         "app.kubernetes.io/part-of": names::PRODUCT,
-        "app.kubernetes.io/version": env!("CARGO_PKG_VERSION"),
+        "app.kubernetes.io/version": names::VERSION,
     })
 }
 
