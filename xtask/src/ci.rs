@@ -25,7 +25,7 @@ const NOT_RUN: [&str; 4] = [
     "needs a foreign cluster",
     "needs helm and checkov",
     "needs checkov",
-    "needs docker-registry and containerd",
+    "needs docker-registry, containerd, kubectl and helm",
 ];
 
 /// How much is run.
@@ -88,9 +88,8 @@ const LANES: [&[Step]; 3] = [
         // Compiles all targets, and runs those for what a stolen token, a node and a payload's publisher choose, a
         // minute each.
         Step::whole("fuzz", "xtask fuzz task kubelet_arguments payload_tar"),
-        // From unoptimized programs. What is published is built by `cargo xtask image`, which takes long.
-        Step::whole("image", "xtask image --quick"),
-        // Of the whole workspace: cargo would build xtask, which runs, again for one package.
+        // From unoptimized programs. What is published is built by `cargo xtask release`, which takes long. Of the whole
+        // workspace: cargo would build xtask, which runs, again for one package.
         Step::whole(WITH_IMAGE, "cargo test --workspace --test it --locked -- --ignored published"),
     ],
 ];

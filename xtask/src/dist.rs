@@ -9,17 +9,23 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::oci::login;
 use crate::oci::reference::Reference;
+use crate::oci::registry::Registry;
+use crate::oci::{Artifact, File, digest, gzip, login, tar};
 use crate::{command, output, programs, say};
 
 mod bill;
+mod changes;
+mod chart;
 mod image;
 mod krew;
 mod machine;
+mod olm;
 mod pages;
+mod release;
 
 use machine::Machine;
+pub(crate) use release::{ReleaseOptions, release};
 
 const FOLDER: &str = "target/dist";
 /// The same from unoptimized binaries.
@@ -41,11 +47,44 @@ pub(crate) struct Options {
     /// Take unoptimized binaries: a minute, and right in all but size and speed; below target/dist-quick
     #[arg(long, conflicts_with_all = ["arch", "twice"])]
     quick: bool,
+    /// Where the archives will be put, for the krew manifest; without it none is written
+    #[arg(long, value_name = "URL")]
+    files_url: Option<String>,
+    /// What the programs say of themselves.
+    #[arg(skip)]
+    version: Option<String>,
+    /// The image that the programs install.
+    #[arg(skip)]
+    image: Option<String>,
 }
 
 impl Options {
+    /// Those of a build that names no image.
+    fn new(arch: Vec<Machine>, quick: bool) -> Self {
+        Self { arch, twice: false, quick, files_url: None, version: None, image: None }
+    }
+
     fn folder(&self, root: &Path) -> PathBuf {
         root.join(if self.quick { QUICK } else { FOLDER })
+    }
+
+    fn version(&self) -> &str {
+        self.version.as_deref().unwrap_or(VERSION)
+    }
+
+    /// Has the programs know their commit, and the version and the image that are published with them: they take these from
+    /// the environment when they are compiled.
+    fn name(&self, root: &Path, cargo: &mut std::process::Command) -> Result<(), String> {
+        cargo.env("KATA_OPERATOR_REVISION", image::revision(root)?);
+        for (variable, value) in
+            [("KATA_OPERATOR_VERSION", &self.version), ("KATA_OPERATOR_IMAGE", &self.image)]
+        {
+            match value {
+                Some(value) => cargo.env(variable, value),
+                None => cargo.env_remove(variable),
+            };
+        }
+        Ok(())
     }
 }
 
@@ -88,22 +127,21 @@ pub(crate) fn image(root: &Path, options: &ImageOptions) -> Vec<String> {
 
 fn build_image(root: &Path, options: &ImageOptions) -> Result<(), String> {
     let ImageOptions { arch, quick, programs: given, push, archive, name, plain_http } = options;
-    for (index, machine) in arch.iter().enumerate() {
-        if arch[..index].contains(machine) {
-            return Err(format!("--arch names {} twice", machine.name()));
-        }
-    }
-    let of_dist = Options { arch: arch.clone(), twice: false, quick: *quick };
+    machine::each_once(arch)?;
+    let of_dist = Options::new(arch.clone(), *quick);
     let folder = given.clone().unwrap_or_else(|| of_dist.folder(root));
     if given.is_none() {
         machine::check(root, arch)?;
+        if let Some(to) = push {
+            registry(to, *plain_http)?.may_push(&to.repository)?;
+        }
         for machine in arch {
             programs(root, *machine, &of_dist)?;
         }
     }
     // Programs that are given were measured when they were built.
     let is_limited = !quick && given.is_none();
-    let image = image::image(root, &folder, arch, is_limited)?;
+    let image = image::image(root, &folder, arch, VERSION, is_limited)?;
     let default = folder.join("kata-operator.oci.tar");
     let archive = archive.as_ref().or_else(|| push.is_none().then_some(&default));
     if let Some(archive) = archive {
@@ -112,9 +150,25 @@ fn build_image(root: &Path, options: &ImageOptions) -> Result<(), String> {
         image::write(&image, &name, archive)?;
     }
     match push {
-        Some(to) => image::push(&image, to, &login::files(), *plain_http),
+        Some(to) => {
+            push_to(&image, to, *plain_http)?;
+            say(&to.by(&image));
+            Ok(())
+        }
         None => Ok(()),
     }
+}
+
+/// A registry with the login for one of its places: a login may be for that place alone, and may end within the hour.
+fn registry(of: &Reference, plain_http: bool) -> Result<Registry, String> {
+    let login = login::find(&login::files(), &of.registry, &of.repository)?;
+    Ok(Registry::new(&of.registry, login, plain_http))
+}
+
+fn push_to(artifact: &Artifact, to: &Reference, plain_http: bool) -> Result<(), String> {
+    let pushed = registry(to, plain_http)?.push(artifact, to)?;
+    say(&format!("{to}: {} blobs pushed, {} were there", pushed.sent, pushed.there));
+    Ok(())
 }
 
 fn problems(result: Result<(), String>) -> Vec<String> {
@@ -122,78 +176,166 @@ fn problems(result: Result<(), String>) -> Vec<String> {
 }
 
 fn run(root: &Path, options: &Options) -> Result<(), String> {
-    let folder = options.folder(root);
+    let (folder, here) = (options.folder(root), Machine::here());
+    machine::each_once(&options.arch)?;
+    machine::has_here(&options.arch)?;
+    machine::check(root, &options.arch)?;
+    let mut built = Vec::new();
+    for machine in &options.arch {
+        built.push((*machine, compile(root, *machine, options)?));
+    }
+    // What was there stays until there is something new.
     if folder.exists() {
         fs::remove_dir_all(&folder).map_err(|error| failed("empty", &folder, &error))?;
     }
+    for (machine, built) in &built {
+        take(built, &folder.join(machine.name()), *machine, options.quick)?;
+    }
     let mut archives = Vec::new();
     for machine in &options.arch {
-        archives.push(krew::Archive { machine: *machine, name: one(root, *machine, options)? });
+        let of_machine = folder.join(machine.name());
+        let name = one(root, &of_machine, &folder.join(here.name()), *machine)?;
+        archives.push(krew::Archive { machine: *machine, name });
     }
     let mut names: Vec<String> = archives.iter().map(|archive| archive.name.clone()).collect();
     for machine in &options.arch {
         let files = ["kata-operator", "kubectl-kata", "sbom.cdx.json"];
         names.extend(files.map(|file| format!("{}/{file}", machine.name())));
     }
+    if let Some(url) = &options.files_url {
+        let manifest = krew::manifest(&archives, &sums(&folder, &names)?, options.version(), url)?;
+        write(&folder.join("kata.yaml"), &manifest)?;
+        krew::check(&folder)?;
+        names.push("kata.yaml".to_owned());
+    }
     let sums = sums(&folder, &names)?;
-    write(&folder.join("kata.yaml"), &krew::manifest(&archives, &sums)?)?;
-    krew::check(&folder)?;
     write(&folder.join("sha256sums.txt"), &sums)?;
     say(&sums);
     Ok(())
 }
 
-/// The programs for a machine, in a folder named like it.
-fn programs(root: &Path, machine: Machine, options: &Options) -> Result<PathBuf, String> {
-    let folder = options.folder(root).join(machine.name());
-    fs::create_dir_all(&folder).map_err(|error| failed("make", &folder, &error))?;
-    let built = if options.quick {
-        build_quick(root)?
-    } else {
-        build(root, machine, &root.join("target/dist-build"))?
-    };
+/// Builds the programs for a machine, into a folder named like it.
+fn programs(root: &Path, machine: Machine, options: &Options) -> Result<(), String> {
+    let built = compile(root, machine, options)?;
+    take(&built, &options.folder(root).join(machine.name()), machine, options.quick)
+}
+
+/// Builds the programs for a machine; returns the folder they are in.
+fn compile(root: &Path, machine: Machine, options: &Options) -> Result<PathBuf, String> {
+    if options.quick {
+        return build_quick(root, options);
+    }
+    let built = build(root, machine, &root.join("target/dist-build"), options)?;
+    if options.twice {
+        same_elsewhere(root, machine, &built, options)?;
+    }
+    Ok(built)
+}
+
+/// Copies programs that were built, and looks at them.
+fn take(built: &Path, folder: &Path, machine: Machine, quick: bool) -> Result<(), String> {
+    fs::create_dir_all(folder).map_err(|error| failed("make", folder, &error))?;
     for (name, limit) in BINARIES {
         let to = folder.join(name);
         fs::copy(built.join(name), &to).map_err(|error| failed("write", &to, &error))?;
         let size = fs::metadata(&to).map_err(|error| failed("look at", &to, &error))?.len();
-        fits(name, size, if options.quick { u64::MAX } else { limit })?;
+        fits(name, size, if quick { u64::MAX } else { limit })?;
         is_static(&to, machine)?;
     }
-    if options.twice {
-        same_elsewhere(root, machine, &built)?;
-    }
-    Ok(folder)
+    Ok(())
 }
 
-/// What is published for a machine, in a folder named like it; returns the archive, which is beside it.
-fn one(root: &Path, machine: Machine, options: &Options) -> Result<String, String> {
-    let folder = programs(root, machine, options)?;
+/// What is published for a machine beside its programs; returns the archive of the plugin, which is beside the folder.
+/// `teller` has this machine's programs, which tell what they can do.
+fn one(root: &Path, folder: &Path, teller: &Path, machine: Machine) -> Result<String, String> {
     write(&folder.join("sbom.cdx.json"), &bill::of_materials(root, machine)?)?;
     let license = folder.join("LICENSE");
     fs::copy(root.join("LICENSE"), &license).map_err(|error| failed("write", &license, &error))?;
-    let plugin = folder.join("kubectl-kata");
+    let plugin = teller.join("kubectl-kata");
     // kubectl finds completions by this name; a link would do, but krew unpacks none.
     let script = folder.join("kubectl_complete-kata");
-    write(&script, &pages::completion(&plugin, machine, "kubectl")?)?;
+    write(&script, &pages::completion(&plugin, "kubectl")?)?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))
         .map_err(|error| failed("make executable", &script, &error))?;
-    let mut pages = pages::completions(&plugin, machine)?;
-    pages.extend(pages::manual(&plugin, machine, "kubectl-kata")?);
+    let mut pages = pages::completions(&plugin)?;
+    pages.extend(pages::manual(&plugin, "kubectl-kata")?);
     for (file, text) in &pages {
         let path = folder.join(file);
-        let parent = path.parent().unwrap_or(&folder);
+        let parent = path.parent().unwrap_or(folder);
         fs::create_dir_all(parent).map_err(|error| failed("make", parent, &error))?;
         write(&path, text)?;
     }
     say(&format!("{} manual pages and completions", pages.len()));
     let archive = format!("kubectl-kata_linux_{}.tar.gz", machine.name());
-    let content = ["LICENSE", "completions", "kubectl-kata", "kubectl_complete-kata", "man"];
-    tar(&folder, &format!("../{archive}"), &content)?;
-    let operator = folder.join("kata-operator");
-    for (file, text) in pages::manual(&operator, machine, "kata-operator")? {
+    let mut files = Vec::new();
+    for name in ["LICENSE", "completions", "kubectl-kata", "kubectl_complete-kata", "man"] {
+        collect(&folder.join(name), name, &mut files)?;
+    }
+    let path = folder.with_file_name(&archive);
+    fs::write(&path, gzip(&tar(&files)?)?).map_err(|error| failed("write", &path, &error))?;
+    for (file, text) in pages::manual(&teller.join("kata-operator"), "kata-operator")? {
         write(&folder.join(file), &text)?;
     }
     Ok(archive)
+}
+
+/// The files below a folder of the sources that git knows: what else lies there is published by none.
+fn tracked(root: &Path, folder: &str) -> Result<Vec<File>, String> {
+    let names = output({
+        let mut git = command(&root.join(folder), "git");
+        git.args(["ls-files", "-z"]);
+        git
+    })?;
+    let mut files = Vec::new();
+    for name in names.split_terminator('\0') {
+        collect(&root.join(folder).join(name), name, &mut files)?;
+    }
+    Ok(files)
+}
+
+/// Replaces texts of a file; each is there.
+fn replace(files: &mut [File], path: &str, edits: &[(&str, &str)]) -> Result<(), String> {
+    let file = files.iter_mut().find(|file| file.path == path);
+    let file = file.ok_or_else(|| format!("git knows no file {path} of what is published"))?;
+    let mut text = String::from_utf8_lossy(&file.bytes).into_owned();
+    for (from, to) in edits {
+        if !text.contains(from) {
+            return Err(format!(
+                "{path} does not have {from:?}, which is replaced in what is published: see docs/developers/release.md"
+            ));
+        }
+        text = text.replace(from, to);
+    }
+    file.bytes = text.into_bytes();
+    Ok(())
+}
+
+/// Names the version in the labels of all objects.
+fn label(files: &mut [File], version: &str) {
+    let of = |version: &str| format!("app.kubernetes.io/version: \"{version}\"\n");
+    for file in files {
+        if let Ok(text) = std::str::from_utf8(&file.bytes) {
+            file.bytes = text.replace(&of(VERSION), &of(version)).into_bytes();
+        }
+    }
+}
+
+/// A file, or all below a folder; what a link leads to counts.
+fn collect(path: &Path, inside: &str, files: &mut Vec<File>) -> Result<(), String> {
+    let fail = |error: std::io::Error| failed("read", path, &error);
+    let about = fs::metadata(path).map_err(fail)?;
+    if !about.is_dir() {
+        let executable = about.permissions().mode() & 0o111 != 0;
+        let bytes = fs::read(path).map_err(fail)?;
+        files.push(File { executable, ..File::new(inside, bytes) });
+        return Ok(());
+    }
+    for entry in fs::read_dir(path).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        let inside = format!("{inside}/{}", entry.file_name().to_string_lossy());
+        collect(&entry.path(), &inside, files)?;
+    }
+    Ok(())
 }
 
 fn failed(what: &str, path: &Path, error: &std::io::Error) -> String {
@@ -239,7 +381,12 @@ fn mib(bytes: u64) -> f64 {
 }
 
 /// Static binaries with no path of this machine in them; returns the folder they are in.
-fn build(root: &Path, machine: Machine, target: &Path) -> Result<PathBuf, String> {
+fn build(
+    root: &Path,
+    machine: Machine,
+    target: &Path,
+    options: &Options,
+) -> Result<PathBuf, String> {
     let home = output({
         let mut cargo = command(root, "rustc");
         cargo.args(["--print", "sysroot"]);
@@ -268,6 +415,7 @@ fn build(root: &Path, machine: Machine, target: &Path) -> Result<PathBuf, String
     }
     cargo.env("RUSTFLAGS", flags.join(" ")).env("CARGO_INCREMENTAL", "0");
     machine.prepare(&mut cargo);
+    options.name(root, &mut cargo)?;
     match cargo.status() {
         Ok(status) if status.success() => Ok(target.join(machine.triple()).join("dist")),
         Ok(status) => Err(format!("the build ended with {status}")),
@@ -275,12 +423,14 @@ fn build(root: &Path, machine: Machine, target: &Path) -> Result<PathBuf, String
     }
 }
 
-/// Binaries that are linked statically and otherwise as tests use them; returns the folder they are in.
-fn build_quick(root: &Path) -> Result<PathBuf, String> {
+/// Binaries that are linked statically and otherwise as tests use them; returns the folder they are in. They are built apart
+/// from those, which others may be running.
+fn build_quick(root: &Path, options: &Options) -> Result<PathBuf, String> {
     let mut folder = PathBuf::new();
     for (name, _) in BINARIES {
         let mut cargo = command(root, "cargo");
         cargo.args(["rustc", "--quiet", "--locked", "--message-format=json", "--package", name]);
+        cargo.arg("--target-dir").arg(root.join("target/dist-quick-build"));
         cargo.args([
             "--bin",
             name,
@@ -290,6 +440,8 @@ fn build_quick(root: &Path) -> Result<PathBuf, String> {
             "-C",
             "strip=symbols",
         ]);
+        cargo.env("CARGO_PROFILE_DEV_DEBUG", "false");
+        options.name(root, &mut cargo)?;
         let built = programs::executables(&output(cargo)?);
         let program = built.get(name).and_then(|path| path.parent());
         folder = program.ok_or_else(|| format!("cargo names no executable for {name}"))?.to_owned();
@@ -305,7 +457,12 @@ fn cargo_home() -> String {
 }
 
 /// Builds again from a copy of the committed sources, and compares.
-fn same_elsewhere(root: &Path, machine: Machine, first: &Path) -> Result<(), String> {
+fn same_elsewhere(
+    root: &Path,
+    machine: Machine,
+    first: &Path,
+    options: &Options,
+) -> Result<(), String> {
     let elsewhere = root.join("target/dist-elsewhere");
     if elsewhere.exists() {
         fs::remove_dir_all(&elsewhere).map_err(|error| failed("empty", &elsewhere, &error))?;
@@ -313,7 +470,7 @@ fn same_elsewhere(root: &Path, machine: Machine, first: &Path) -> Result<(), Str
     let mut clone = command(root, "git");
     clone.args(["clone", "--quiet", "--no-hardlinks", "."]).arg(&elsewhere);
     output(clone)?;
-    let second = build(&elsewhere, machine, &elsewhere.join("target"))?;
+    let second = build(&elsewhere, machine, &elsewhere.join("target"), options)?;
     for (name, _) in BINARIES {
         let read = |folder: &Path| {
             let path = folder.join(name);
@@ -327,17 +484,13 @@ fn same_elsewhere(root: &Path, machine: Machine, first: &Path) -> Result<(), Str
     Ok(())
 }
 
-/// An archive in which only the content counts: no owner, no time of its making.
-fn tar(folder: &Path, archive: &str, names: &[&str]) -> Result<(), String> {
-    let mut tar = command(folder, "tar");
-    tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mtime=@0"]);
-    tar.args(["--mode=u=rwX,go=rX", "--use-compress-program=gzip -9 -n", "-cf", archive])
-        .args(names);
-    output(tar).map(drop)
-}
-
-fn sums(folder: &Path, names: &[impl AsRef<std::ffi::OsStr>]) -> Result<String, String> {
-    let mut sums = command(folder, "sha256sum");
-    sums.args(names);
-    output(sums)
+/// A line with the digest of each file, as `sha256sum` prints it.
+fn sums(folder: &Path, names: &[impl AsRef<str>]) -> Result<String, String> {
+    let line = |name: &str| {
+        let path = folder.join(name);
+        let bytes = fs::read(&path).map_err(|error| failed("read", &path, &error))?;
+        let digest = digest(&bytes);
+        Ok(format!("{}  {name}\n", digest.trim_start_matches("sha256:")))
+    };
+    names.iter().map(|name| line(name.as_ref())).collect()
 }

@@ -48,6 +48,8 @@ enum Task {
     Dist(dist::Options),
     /// Build the operator's image; write it into an archive, or push it to a registry
     Image(dist::ImageOptions),
+    /// Publish a version in a registry: image, chart, and the files of a release
+    Release(dist::ReleaseOptions),
     /// Run all that CI runs: tests, lints, house rules, a sample of the assurance, the image. Needs the
     /// programs of `.ci/tools`; `.ci/run` fetches them
     Ci(ci::Options),
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Task::Fuzz(options) => fuzz::run(&root, &options),
         Task::Dist(options) => dist::dist(&root, &options),
         Task::Image(options) => dist::image(&root, &options),
+        Task::Release(options) => dist::release(&root, &options),
         Task::Ci(options) => ci::run(&root, options),
     };
     if problems.is_empty() {

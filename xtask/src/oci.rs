@@ -218,6 +218,27 @@ struct Index<'a> {
 }
 
 impl Artifact {
+    /// What is no image: a configuration and one layer.
+    pub(crate) fn single(
+        config: Blob,
+        layer: Blob,
+        artifact_type: Option<&str>,
+        subject: Option<&Descriptor>,
+        annotations: Labels,
+    ) -> Result<Self, String> {
+        let manifest = Manifest {
+            schema_version: 2,
+            media_type: MANIFEST,
+            artifact_type,
+            config: &config.descriptor,
+            layers: vec![&layer.descriptor],
+            subject,
+            annotations,
+        };
+        let root = Blob::json(MANIFEST, &manifest)?;
+        Ok(Self { root, manifests: Vec::new(), contents: vec![[config, layer]] })
+    }
+
     /// An index of images, one for each machine.
     pub(crate) fn index(images: &[Image<'_>]) -> Result<Self, String> {
         let (mut manifests, mut contents) = (Vec::new(), Vec::new());

@@ -2,13 +2,11 @@
 //! root. It needs no daemon, and no right that the user does not have.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::machine::Machine;
-use super::{BINARIES, REPOSITORY, VERSION, bill, failed, fits, is_static};
-use crate::oci::reference::Reference;
-use crate::oci::registry::Registry;
-use crate::oci::{Artifact, File, Image, Labels, Platform, archive, login};
+use super::{BINARIES, REPOSITORY, bill, failed, fits, is_static};
+use crate::oci::{Artifact, File, Image, Labels, Platform, archive};
 use crate::{command, output, say};
 
 /// The most bytes that the layer of the image may have, compressed.
@@ -22,24 +20,10 @@ pub(super) fn image(
     root: &Path,
     folder: &Path,
     machines: &[Machine],
+    version: &str,
     is_limited: bool,
 ) -> Result<Artifact, String> {
-    let git = |words: &[&str]| {
-        let mut git = command(root, "git");
-        git.args(words);
-        output(git).map(|text| text.trim().to_owned())
-    };
-    let created = {
-        // The same text by every git with every configuration.
-        let show = ["-c", "log.showSignature=false", "show", "--no-patch", "--format=%cd"];
-        let mut git = command(root, "git");
-        git.args(show).args(["--date=format-local:%Y-%m-%dT%H:%M:%SZ", "HEAD"]).env("TZ", "UTC");
-        output(git)?.trim().to_owned()
-    };
-    let revision = git(&["rev-parse", "HEAD"])?;
-    // What is built from other files than the commit's is not of it. A file that git does not know is in no build.
-    let changes = git(&["status", "--porcelain", "--untracked-files=no"])?;
-    let changed = if changes.is_empty() { "" } else { "-dirty" };
+    let created = created(root)?;
     let labels = [
         ("title", "kata-operator".to_owned()),
         (
@@ -48,8 +32,8 @@ pub(super) fn image(
         ),
         ("licenses", "Apache-2.0".to_owned()),
         ("source", REPOSITORY.to_owned()),
-        ("version", format!("v{VERSION}")),
-        ("revision", format!("{revision}{changed}")),
+        ("version", format!("v{version}")),
+        ("revision", revision(root)?),
     ];
     let labels: Labels = labels
         .into_iter()
@@ -77,6 +61,27 @@ pub(super) fn image(
     }
     say(&format!("image: {}", image.root.digest()));
     Ok(image)
+}
+
+/// The commit of the sources; what is built from other files than the commit's is not of it.
+pub(super) fn revision(root: &Path) -> Result<String, String> {
+    let git = |words: &[&str]| {
+        let mut git = command(root, "git");
+        git.args(words);
+        output(git).map(|text| text.trim().to_owned())
+    };
+    // A file that git does not know is in no build.
+    let changes = git(&["status", "--porcelain", "--untracked-files=no"])?;
+    let changed = if changes.is_empty() { "" } else { "-dirty" };
+    Ok(format!("{}{changed}", git(&["rev-parse", "HEAD"])?))
+}
+
+/// When the sources were committed; the same text by every git with every configuration.
+pub(super) fn created(root: &Path) -> Result<String, String> {
+    let mut git = command(root, "git");
+    git.args(["-c", "log.showSignature=false", "show", "--no-patch", "--format=%cd"]);
+    git.args(["--date=format-local:%Y-%m-%dT%H:%M:%SZ", "HEAD"]).env("TZ", "UTC");
+    Ok(output(git)?.trim().to_owned())
 }
 
 fn files(root: &Path, folder: &Path, machine: Machine) -> Result<Vec<File>, String> {
@@ -119,20 +124,5 @@ pub(super) fn write(image: &Artifact, name: &str, to: &Path) -> Result<(), Strin
     let bytes = archive::archive(image, name)?;
     fs::write(to, bytes).map_err(|error| failed("write", to, &error))?;
     say(&format!("{}: {name}", to.display()));
-    Ok(())
-}
-
-/// Pushes the image; prints the name by which it is the same for ever.
-pub(super) fn push(
-    image: &Artifact,
-    to: &Reference,
-    logins: &[PathBuf],
-    plain_http: bool,
-) -> Result<(), String> {
-    let login = login::find(logins, &to.registry, &to.repository)?;
-    let pushed = Registry::new(&to.registry, login, plain_http).push(image, to)?;
-    let Reference { registry, repository, .. } = to;
-    say(&format!("{to}: {} blobs pushed, {} were there", pushed.sent, pushed.there));
-    say(&format!("{registry}/{repository}@{}", image.root.digest()));
     Ok(())
 }

@@ -6,8 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::machine::Machine;
-use super::{REPOSITORY, VERSION, failed, sums};
-use crate::{command, output};
+use super::{REPOSITORY, failed, sums};
 
 /// An archive of the plugin, in the folder of what is published.
 #[derive(Debug)]
@@ -16,15 +15,20 @@ pub(super) struct Archive {
     pub(super) name: String,
 }
 
-/// The manifest; `sums` has a line for each archive.
-pub(super) fn manifest(archives: &[Archive], sums: &str) -> Result<String, String> {
+/// The manifest; `sums` has a line for each archive, all of which will be at `url`.
+pub(super) fn manifest(
+    archives: &[Archive],
+    sums: &str,
+    version: &str,
+    url: &str,
+) -> Result<String, String> {
     let platforms: Result<Vec<Value>, String> = archives
         .iter()
         .map(|Archive { machine, name }| {
             let sum = sum(sums, name).ok_or_else(|| format!("{name} has no digest"))?;
             Ok(json!({
                 "selector": {"matchLabels": {"os": "linux", "arch": machine.name()}},
-                "uri": format!("{REPOSITORY}/releases/download/v{VERSION}/{name}"),
+                "uri": format!("{}/{name}", url.trim_end_matches('/')),
                 "sha256": sum,
                 "bin": "kubectl-kata",
             }))
@@ -35,7 +39,7 @@ pub(super) fn manifest(archives: &[Archive], sums: &str) -> Result<String, Strin
         "kind": "Plugin",
         "metadata": {"name": "kata"},
         "spec": {
-            "version": format!("v{VERSION}"),
+            "version": format!("v{version}"),
             "homepage": REPOSITORY,
             "shortDescription": "Inspect, verify and troubleshoot sandboxed (Kata) pods",
             "description": "Shows how far the roll-out of Kata Containers is, proves that pods are \
@@ -71,20 +75,10 @@ pub(super) fn check(folder: &Path) -> Result<(), String> {
         if sum(&sums, archive) != Some(field("sha256")?) {
             return Err(format!("the krew manifest has another digest of {archive}:\n{sums}"));
         }
-        let listed = output({
-            let mut tar = command(folder, "tar");
-            tar.args(["--verbose", "-tzf", archive]);
-            tar
-        })?;
-        // krew unpacks folders and files, and refuses an archive that has anything else.
-        if let Some(line) = listed.lines().find(|line| !line.starts_with(['-', 'd'])) {
-            return Err(format!("{archive} has what krew does not unpack: {line}"));
-        }
-        let names: Vec<&str> =
-            listed.lines().filter_map(|line| line.split_whitespace().nth(5)).collect();
+        let names = unpacked(&folder.join(archive))?;
         for name in [field("bin")?, "LICENSE"] {
-            if !names.contains(&name) {
-                return Err(format!("there is no {name} in {archive}:\n{listed}"));
+            if !names.iter().any(|it| it == name) {
+                return Err(format!("there is no {name} in {archive}: {}", names.join(", ")));
             }
         }
         if let Some(name) = names.iter().find(|name| name.starts_with('/') || name.contains("..")) {
@@ -92,4 +86,22 @@ pub(super) fn check(folder: &Path) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The names of what krew unpacks: folders and files, and an archive that has anything else is refused.
+fn unpacked(archive: &Path) -> Result<Vec<String>, String> {
+    let fail = |error: std::io::Error| failed("read", archive, &error);
+    let file = fs::File::open(archive).map_err(fail)?;
+    let mut tar = tar::Archive::new(flate2::read::GzDecoder::new(file));
+    let mut names = Vec::new();
+    for entry in tar.entries().map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        let name = entry.path().map_err(fail)?.to_string_lossy().into_owned();
+        let kind = entry.header().entry_type();
+        if !kind.is_file() && !kind.is_dir() {
+            return Err(format!("{} has what krew does not unpack: {name}", archive.display()));
+        }
+        names.push(name);
+    }
+    Ok(names)
 }

@@ -71,32 +71,33 @@ impl Machine {
         Some((name, compiler))
     }
 
-    /// Runs one of its programs; on another machine with what cargo would run it with.
-    ///
-    /// # Errors
-    /// If nothing is named that runs it.
-    pub(super) fn program(self, program: &Path) -> Result<Command, String> {
-        if self == Self::here() {
-            return Ok(command(Path::new("."), &program.to_string_lossy()));
-        }
-        let name = self.variable("RUNNER");
-        let runner = variable(&name).ok_or_else(|| {
-            format!(
-                "manual pages and completions are made by the programs themselves: set {name} to what runs \
-                 those of {}, such as qemu-aarch64-static",
-                self.name()
-            )
-        })?;
-        let mut command = command(Path::new("."), &runner);
-        command.arg(program);
-        Ok(command)
-    }
-
     /// The variable by which cargo is told something of this machine.
     fn variable(self, what: &str) -> String {
         let triple = self.triple().replace('-', "_").to_uppercase();
         format!("CARGO_TARGET_{triple}_{what}")
     }
+}
+
+/// Whether no machine is named twice.
+pub(super) fn each_once(machines: &[Machine]) -> Result<(), String> {
+    for (index, machine) in machines.iter().enumerate() {
+        if machines.iter().take(index).any(|before| before == machine) {
+            return Err(format!("--arch names {} twice", machine.name()));
+        }
+    }
+    Ok(())
+}
+
+/// Whether this machine is one of those that programs are built for: its own tell what is in their manual pages.
+pub(super) fn has_here(machines: &[Machine]) -> Result<(), String> {
+    let here = Machine::here();
+    if machines.contains(&here) {
+        return Ok(());
+    }
+    Err(format!(
+        "add {} to --arch: this machine's programs tell what is in the manual pages and completions",
+        here.name()
+    ))
 }
 
 /// Says what this machine lacks before an hour's build would.

@@ -5,43 +5,33 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::machine::Machine;
-use crate::output;
+use crate::{command, output};
 
 /// The shells that the plugin has completions for, and the names of the files.
 const SHELLS: [(&str, &str); 3] =
     [("bash", "kubectl-kata.bash"), ("zsh", "_kubectl-kata"), ("fish", "kubectl-kata.fish")];
 
 /// The files by their path below the folder that they belong to: completions of the plugin.
-pub(super) fn completions(
-    program: &Path,
-    machine: Machine,
-) -> Result<BTreeMap<String, String>, String> {
+pub(super) fn completions(program: &Path) -> Result<BTreeMap<String, String>, String> {
     SHELLS
         .into_iter()
-        .map(|(shell, file)| {
-            Ok((format!("completions/{file}"), completion(program, machine, shell)?))
-        })
+        .map(|(shell, file)| Ok((format!("completions/{file}"), completion(program, shell)?)))
         .collect()
 }
 
 /// The plugin's script for a shell.
-pub(super) fn completion(program: &Path, machine: Machine, shell: &str) -> Result<String, String> {
-    said(program, machine, &["completion", shell])
+pub(super) fn completion(program: &Path, shell: &str) -> Result<String, String> {
+    said(program, &["completion", shell])
 }
 
 /// The manual pages of a program: one for itself, one for each of its commands.
-pub(super) fn manual(
-    program: &Path,
-    machine: Machine,
-    name: &str,
-) -> Result<BTreeMap<String, String>, String> {
+pub(super) fn manual(program: &Path, name: &str) -> Result<BTreeMap<String, String>, String> {
     let mut pages = BTreeMap::new();
     let mut left: Vec<Vec<String>> = vec![Vec::new()];
     while let Some(verbs) = left.pop() {
         let mut words: Vec<&str> = verbs.iter().map(String::as_str).collect();
         words.push("--help");
-        let help = said(program, machine, &words)?;
+        let help = said(program, &words)?;
         let title = [&[name.to_owned()], verbs.as_slice()].concat().join("-");
         pages.insert(format!("man/man1/{title}.1"), page(&title, &help)?);
         for verb in commands(&help) {
@@ -51,8 +41,8 @@ pub(super) fn manual(
     Ok(pages)
 }
 
-fn said(program: &Path, machine: Machine, words: &[&str]) -> Result<String, String> {
-    let mut program = machine.program(program)?;
+fn said(program: &Path, words: &[&str]) -> Result<String, String> {
+    let mut program = command(Path::new("."), &program.to_string_lossy());
     // Lines are as long as a page is wide, whoever asks.
     program.args(words).env("COLUMNS", "80").env("NO_COLOR", "1");
     output(program)

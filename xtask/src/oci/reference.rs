@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::Artifact;
+
 /// Where something is pushed to. Unlike with `docker pull`, nothing is left out: what one publishes has a registry and
 /// a tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +66,18 @@ impl Reference {
             Some((place, tag)) => Self::new(place, tag),
             None => Err(format!("{text} has no tag: write {text}:TAG")),
         }
+    }
+}
+
+impl Reference {
+    /// `REGISTRY/PATH`.
+    pub(crate) fn place(&self) -> String {
+        format!("{}/{}", self.registry, self.repository)
+    }
+
+    /// The name by which an artifact that is pushed here is the same for ever.
+    pub(crate) fn by(&self, artifact: &Artifact) -> String {
+        format!("{}@{}", self.place(), artifact.root.digest())
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::login::Login;
 use super::reference::Reference;
-use super::{Artifact, Blob};
+use super::{Artifact, Blob, INDEX, MANIFEST, digest};
 
 /// The most bytes of an answer that are read; manifests of 4 MiB are the most that registries take.
 const LIMIT: u64 = 4 << 20;
@@ -86,6 +86,33 @@ impl Registry {
         }
     }
 
+    /// Whether the login may push to a repository: an upload is begun and given up.
+    ///
+    /// # Errors
+    /// If it may not, or as with [`Registry::push`].
+    pub(crate) fn may_push(&self, repository: &str) -> Result<(), String> {
+        let upload = self.begin(repository, &format!("push to {repository}"))?;
+        // A registry ends an upload that stays in its own time.
+        drop(self.send(repository, &Method::DELETE, &upload, &[], &[]));
+        Ok(())
+    }
+
+    /// The digest of what has a name.
+    ///
+    /// # Errors
+    /// As with [`Registry::push`].
+    pub(crate) fn named(&self, name: &Reference) -> Result<Option<String>, String> {
+        let url = format!("{}/v2/{}/manifests/{}", self.origin, name.repository, name.tag);
+        let accept = format!("{INDEX}, {MANIFEST}");
+        let headers = [(header::ACCEPT, accept.as_str())];
+        let answer = self.send(&name.repository, &Method::GET, &url, &headers, &[])?;
+        match answer.status {
+            200 => Ok(Some(digest(&answer.body))),
+            404 => Ok(None),
+            _ => Err(self.refused(&format!("look for {name}"), &answer)),
+        }
+    }
+
     /// Pushes what is not there yet, and the name at the end: a push that breaks leaves the name as it was.
     ///
     /// # Errors
@@ -104,7 +131,10 @@ impl Registry {
         for manifest in &artifact.manifests {
             self.put(repository, manifest.digest(), manifest)?;
         }
-        self.put(repository, &to.tag, &artifact.root)?;
+        // Where names cannot be changed, one is refused even to what has it.
+        if self.named(to)?.as_deref() != Some(artifact.root.digest()) {
+            self.put(repository, &to.tag, &artifact.root)?;
+        }
         Ok(pushed)
     }
 
@@ -119,21 +149,26 @@ impl Registry {
         }
     }
 
-    fn upload(&self, repository: &str, blob: &Blob) -> Result<(), String> {
-        let digest = blob.digest();
-        let what = format!("upload {digest} to {repository}");
+    /// Begins an upload; returns the address that takes it.
+    fn begin(&self, repository: &str, what: &str) -> Result<String, String> {
         let url = format!("{}/v2/{repository}/blobs/uploads/", self.origin);
         let begun = self.send(repository, &Method::POST, &url, &[], &[])?;
         if begun.status != 202 {
-            return Err(self.refused(&what, &begun));
+            return Err(self.refused(what, &begun));
         }
         let location = begun.header("location").unwrap_or_default();
-        let to = self.at_home(location).ok_or_else(|| {
+        self.at_home(location).ok_or_else(|| {
             format!(
                 "cannot {what}: {} sends the upload to {location:?}, which is elsewhere",
                 self.name
             )
-        })?;
+        })
+    }
+
+    fn upload(&self, repository: &str, blob: &Blob) -> Result<(), String> {
+        let digest = blob.digest();
+        let what = format!("upload {digest} to {repository}");
+        let to = self.begin(repository, &what)?;
         let joint = if to.contains('?') { '&' } else { '?' };
         let url = format!("{to}{joint}digest={digest}");
         let headers = [(header::CONTENT_TYPE, "application/octet-stream")];

@@ -1,5 +1,6 @@
 //! Programs to put into an image, `xtask` as a process, and a real registry on loopback.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -7,6 +8,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+/// What is asked for under the name of an image.
+const OCI: &str =
+    "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json";
 
 /// A folder of one test's own.
 pub(crate) struct Folder(pub(crate) PathBuf);
@@ -199,6 +204,27 @@ impl Registry {
 
     pub(crate) fn json(&self, path: &str, accept: &str) -> Value {
         serde_json::from_slice(&self.get(path, accept)).unwrap()
+    }
+}
+
+impl Registry {
+    /// The files of the layer of an image for one machine, as texts.
+    pub(crate) fn layer(&self, repository: &str, version: &str) -> BTreeMap<String, String> {
+        let index = self.json(&format!("{repository}/manifests/v{version}"), OCI);
+        let digest = index["manifests"][0]["digest"].as_str().unwrap();
+        let manifest = self.json(&format!("{repository}/manifests/{digest}"), OCI);
+        let digest = manifest["layers"][0]["digest"].as_str().unwrap();
+        let layer = self.get(&format!("{repository}/blobs/{digest}"), "*/*");
+        let mut files = BTreeMap::new();
+        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(layer.as_slice()));
+        for entry in archive.entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let name = entry.path().unwrap().display().to_string();
+            let mut text = String::new();
+            std::io::Read::read_to_string(&mut entry, &mut text).unwrap();
+            files.insert(name, text);
+        }
+        files
     }
 }
 

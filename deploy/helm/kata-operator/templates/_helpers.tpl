@@ -37,13 +37,18 @@ yes
 {{- end -}}
 {{- end -}}
 
-{{- /* The operator's image. */ -}}
+{{- /* The operator's image; $published is the digest of the one that was published with the chart. */ -}}
 {{- define "kata-operator.image" -}}
 {{- if not .Values.image.repository -}}
 {{- fail "image.repository is not set, and no image was published with this chart: add --set image.repository=REGISTRY/PATH and --set image.tag=TAG; `cargo xtask image --push REGISTRY/PATH:TAG` builds it and pushes it" -}}
 {{- end -}}
-{{- if .Values.image.digest -}}
-{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- $published := "" -}}
+{{- $digest := .Values.image.digest -}}
+{{- if not .Values.image.tag -}}
+{{- $digest = default $published $digest -}}
+{{- end -}}
+{{- if $digest -}}
+{{- printf "%s@%s" .Values.image.repository $digest -}}
 {{- else -}}
 {{- printf "%s:%s" .Values.image.repository (default (printf "v%s" .Chart.AppVersion) .Values.image.tag) -}}
 {{- end -}}
