@@ -23,10 +23,7 @@ const FILES: [(&str, &[&str], &str); 4] = [
 /// from their own folder.
 const MANIFESTS: [(&[&str], &str); 2] = [
     (&[], "deploy/openshift/operator.yaml"),
-    (
-        &["--platform", "kubernetes", "--namespace", "kata-operator"],
-        "deploy/kubernetes/operator.yaml",
-    ),
+    (&["--platform", "kubernetes"], "deploy/kubernetes/operator.yaml"),
 ];
 /// The image in these files: no registry has it, since no host below `invalid` exists. Who installs names their own.
 const UNPUBLISHED: &str = "registry.invalid/kata-operator:unpublished";

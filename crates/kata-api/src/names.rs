@@ -151,7 +151,7 @@ pub const MONITOR_ACCOUNT: &str = "monitor";
 pub const MONITOR_CONSTRAINTS: &str = "sandboxed-containers-operator-scc";
 /// The Service of kata-monitor in the operator's namespace (compatible).
 pub const MONITOR_SERVICE: &str = "metrics";
-/// The operator's default namespace (compatible).
+/// The operator's default namespace on OpenShift (compatible); see [`crate::platform::Platform::namespace`].
 pub const NAMESPACE: &str = "openshift-sandboxed-containers-operator";
 
 /// Prefix of the node labels of kata-deploy.

@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use crate::names;
+
 /// The kind of cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Platform {
@@ -23,6 +25,15 @@ impl Platform {
             Self::Auto => "auto",
             Self::Openshift => "openshift",
             Self::Kubernetes => "kubernetes",
+        }
+    }
+
+    /// The operator's namespace unless another one is chosen. While the kind of cluster is not known it is that of OpenShift,
+    /// which tools look for.
+    pub fn namespace(self) -> &'static str {
+        match self {
+            Self::Auto | Self::Openshift => names::NAMESPACE,
+            Self::Kubernetes => names::PRODUCT,
         }
     }
 }

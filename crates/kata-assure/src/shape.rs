@@ -125,7 +125,7 @@ impl Topology {
             Platform::OpenShift => Installed::Auto,
             Platform::Kubernetes => Installed::Kubernetes,
         };
-        let options = Options { platform, ..Options::default() };
+        let options = Options { namespace: names::NAMESPACE.to_owned(), ..Options::of(platform) };
         let mut objects = manifests::objects(&options)
             .map_err(|error| ApiError::bad_request(format!("no manifests: {error}")))?;
         objects.retain(|object| object["kind"] != "Deployment");

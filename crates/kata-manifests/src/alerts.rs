@@ -1,5 +1,6 @@
 //! The alerts as a Prometheus rules file, for a Prometheus without the Prometheus operator.
 
+use kata_api::platform::Platform;
 use serde_json::{Value, json};
 
 use crate::RenderError;
@@ -10,7 +11,7 @@ use crate::manifests::{self, Options};
 /// # Errors
 /// If YAML cannot express it, which would be a bug.
 pub fn rules(namespace: &str) -> Result<String, RenderError> {
-    let arguments = Options { namespace: namespace.to_owned(), ..Options::default() };
+    let arguments = Options { namespace: namespace.to_owned(), ..Options::of(Platform::Openshift) };
     let groups: Vec<Value> = manifests::objects(&arguments)?
         .into_iter()
         .filter(|object| object["kind"] == "PrometheusRule")

@@ -13,7 +13,6 @@ mod workload;
 
 use serde_json::{Value, json};
 
-use kata_api::names;
 use kata_api::platform::Platform;
 
 use crate::RenderError;
@@ -49,12 +48,13 @@ pub struct Options {
     pub monitor_image: Option<String>,
 }
 
-impl Default for Options {
-    fn default() -> Self {
+impl Options {
+    /// Those of a kind of cluster, in its usual namespace.
+    pub fn of(platform: Platform) -> Self {
         Self {
-            namespace: names::NAMESPACE.to_owned(),
+            namespace: platform.namespace().to_owned(),
             image: IMAGE.unwrap_or(UNPUBLISHED).to_owned(),
-            platform: Platform::Openshift,
+            platform,
             monitor_image: None,
         }
     }

@@ -103,7 +103,8 @@ pub(crate) struct RunArguments {
     /// Context of the kubeconfig.
     #[arg(long, value_name = "NAME")]
     pub(crate) context: Option<String>,
-    /// Namespace of the operator and of its Lease [default: the pod's, or openshift-sandboxed-containers-operator].
+    /// Namespace of the operator and of its Lease [default: the pod's, or that of the kind of cluster: kata-operator, or
+    /// openshift-sandboxed-containers-operator on OpenShift].
     #[arg(long, short, value_name = "NS")]
     pub(crate) namespace: Option<String>,
     /// Kind of cluster: openshift, kubernetes, or auto to detect it.
@@ -160,9 +161,9 @@ pub(crate) struct RunArguments {
 /// Arguments of `manifests`.
 #[derive(Debug, Args)]
 pub(crate) struct ManifestsArguments {
-    /// The namespace to install into.
-    #[arg(long, short, value_name = "NS", default_value = kata_api::names::NAMESPACE)]
-    pub(crate) namespace: String,
+    /// The namespace to install into [default: kata-operator, or openshift-sandboxed-containers-operator on OpenShift].
+    #[arg(long, short, value_name = "NS")]
+    pub(crate) namespace: Option<String>,
     /// The operator's image [default: the one published with this program, if one was].
     #[arg(long, value_name = "REF")]
     pub(crate) image: Option<String>,
@@ -177,9 +178,19 @@ pub(crate) struct ManifestsArguments {
 /// Arguments of `alerts`.
 #[derive(Debug, Args)]
 pub(crate) struct AlertsArguments {
+    /// The operator's namespace [default: that of the kind of cluster].
+    #[arg(long, short, value_name = "NS")]
+    namespace: Option<String>,
+    /// Kind of cluster.
+    #[arg(long, default_value = Platform::Openshift.as_str())]
+    platform: Platform,
+}
+
+impl AlertsArguments {
     /// The operator's namespace.
-    #[arg(long, short, value_name = "NS", default_value = kata_api::names::NAMESPACE)]
-    pub(crate) namespace: String,
+    pub(crate) fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or_else(|| self.platform.namespace())
+    }
 }
 
 /// Arguments of `uninstall`.
@@ -202,7 +213,9 @@ impl TryFrom<ManifestsArguments> for Options {
     fn try_from(arguments: ManifestsArguments) -> Result<Self, Self::Error> {
         let ManifestsArguments { namespace, image, platform, monitor_image } = arguments;
         let image = image.or_else(|| manifests::IMAGE.map(str::to_owned));
-        Ok(Self { namespace, image: image.ok_or(UsageError::NoImage)?, platform, monitor_image })
+        let image = image.ok_or(UsageError::NoImage)?;
+        let namespace = namespace.unwrap_or_else(|| platform.namespace().to_owned());
+        Ok(Self { namespace, image, platform, monitor_image })
     }
 }
 
@@ -275,6 +288,8 @@ pub(crate) struct Run {
     /// How to connect to the API server.
     pub(crate) connection: Connection,
     pub(crate) settings: Settings,
+    /// Whether the namespace in the settings is the right one: else it depends on the kind of cluster, which is not known yet.
+    pub(crate) has_namespace: bool,
     /// The format of the log.
     pub(crate) log_format: LogFormat,
     pub(crate) log_filter: String,
@@ -386,10 +401,9 @@ pub(crate) fn resolve(
             retry: Duration::from_secs(retry),
         },
     });
-    let namespace = namespace
-        .as_ref()
-        .or(environment.pod_namespace.as_ref())
-        .map_or_else(|| kata_api::names::NAMESPACE.to_owned(), Clone::clone);
+    let given = namespace.as_ref().or(environment.pod_namespace.as_ref());
+    let has_namespace = given.is_some() || *platform != Platform::Auto;
+    let namespace = given.map_or_else(|| platform.namespace().to_owned(), Clone::clone);
     let value = |given: &Option<String>, environment: &Option<String>| {
         let value = given.as_ref().or(environment.as_ref()).map(|value| value.trim().to_owned());
         value.filter(|value| !value.is_empty())
@@ -404,7 +418,7 @@ pub(crate) fn resolve(
     Ok(Run {
         connection: connection(kubeconfig.as_deref(), context.as_deref(), environment),
         settings: Settings {
-            namespace: namespace.clone(),
+            namespace,
             platform: *platform,
             election,
             health_address: Some(*health_addr),
@@ -414,7 +428,6 @@ pub(crate) fn resolve(
             seed: process.started ^ u64::from(process.id).rotate_left(32),
             instance,
             options: kata_plan::Options {
-                namespace,
                 monitor_image,
                 agent_image,
                 payload_image,
@@ -423,6 +436,7 @@ pub(crate) fn resolve(
                 ..kata_plan::Options::default()
             },
         },
+        has_namespace,
         log_format: *log_format,
         log_filter: log_filter
             .as_ref()
@@ -457,8 +471,15 @@ mod tests {
         let run = resolve(&parse(&[]), &environment, PROCESS).unwrap();
         assert_eq!(run.connection.source, Source::Home(Some("/home/a/.kube/config".into())));
         assert_eq!(run.connection.context, None);
-        assert_eq!(run.settings.namespace, "openshift-sandboxed-containers-operator");
+        assert!(!run.has_namespace);
         assert_eq!(run.settings.platform, Platform::Auto);
+        let on = |platform| {
+            let run = resolve(&parse(&["--platform", platform]), &environment, PROCESS).unwrap();
+            assert!(run.has_namespace);
+            run.settings.namespace
+        };
+        assert_eq!(on("openshift"), "openshift-sandboxed-containers-operator");
+        assert_eq!(on("kubernetes"), "kata-operator");
         assert_eq!(run.settings.election, None);
         assert!(run.settings.health_address.unwrap().ip().is_loopback());
         assert!(run.settings.metrics_address.unwrap().ip().is_loopback());

@@ -43,7 +43,9 @@ pub use settings::Settings;
 
 use client::{Client, WritePermit};
 use jitter::Jitter;
+use kata_api::platform::Platform;
 use metrics::Metrics;
+use platform::Detected;
 
 /// How long a pass may take to end after the signal to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(6);
@@ -62,6 +64,24 @@ pub enum RunError {
         #[source]
         source: std::io::Error,
     },
+}
+
+/// The operator's namespace on a cluster of this kind, where neither a flag nor the pod names one.
+///
+/// # Errors
+/// If the API groups cannot be read.
+pub async fn usual_namespace(
+    kube: kube::Client,
+    settings: &Settings,
+) -> Result<&'static str, error::CallError> {
+    let (_permit, fence) = channel(WritePermit::None);
+    let jitter = Arc::new(Jitter::new(settings.seed));
+    let client = Client::new(kube, jitter, Metrics::new(), settings.clock.clone(), fence);
+    let detected = platform::detect(&client, settings.platform).await?;
+    Ok(match detected {
+        Detected::Kubernetes => Platform::Kubernetes.namespace(),
+        Detected::Openshift | Detected::Unsupported => Platform::Openshift.namespace(),
+    })
 }
 
 /// Runs the operator until `shutdown` completes. Cancel safe: dropping the future has the effect of a crash;

@@ -30,7 +30,7 @@ fn main() -> ExitCode {
             Ok(options) => print(manifests::manifests(&options)),
             Err(error) => print_error(Exit::Usage, &error),
         },
-        Command::Alerts(arguments) => print(alerts::rules(&arguments.namespace)),
+        Command::Alerts(arguments) => print(alerts::rules(arguments.namespace())),
         Command::Dashboards => print(dashboard::dashboard()),
         Command::Uninstall(arguments) => check_uninstall(&arguments),
         Command::Probe(arguments) => return arguments.execute(),
@@ -139,7 +139,7 @@ fn start_logging(format: LogFormat, filter: EnvFilter) {
 }
 
 async fn run_operator(run: Run) -> Exit {
-    let Run { connection, settings, log_format: _, log_filter: _ } = run;
+    let Run { connection, mut settings, has_namespace, log_format: _, log_filter: _ } = run;
     let signals = signal(SignalKind::terminate())
         .and_then(|terminate| Ok((terminate, signal(SignalKind::interrupt())?)));
     let (mut terminate, mut interrupt) = match signals {
@@ -180,6 +180,12 @@ async fn run_operator(run: Run) -> Exit {
             Err(error) => return print_error(Exit::Unreachable, &error),
         },
     };
+    if !has_namespace {
+        match kata_operator::usual_namespace(client.clone(), &settings).await {
+            Ok(namespace) => namespace.clone_into(&mut settings.namespace),
+            Err(error) => return print_error(Exit::Unreachable, &error),
+        }
+    }
     match kata_operator::run(client, settings, shutdown).await {
         Ok(()) => Exit::Fine,
         Err(error @ RunError::Bind { .. }) => print_error(Exit::Failed, &error),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
 use jiff::{SignedDuration, Timestamp};
+use kata_api::platform::Platform;
 use kata_manifests::manifests::Options;
 use kata_operator::lease::Timing;
 use kata_operator::settings::Election;
@@ -54,7 +55,8 @@ pub(crate) fn cluster(shape: &Shape, clock: Clock) -> Result<Cluster, Failure> {
     let mut simulation = empty(shape, &clock)?;
     let writer = simcluster::api::server::Writer { manager: "kata-sim", now: clock.now() };
     // The CRDs, the namespace and the PriorityClass are what `kata-operator manifests` would have brought.
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": kata_api::names::NAMESPACE}});
+    let name = platform(&simulation).namespace();
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     simulation.api.create(writer, &simcluster::resource::NAMESPACES, "", namespace)?;
     let class = kata_manifests::manifests::check_priority_class();
     simulation.api.create(writer, &simcluster::resource::PRIORITYCLASSES, "", class)?;
@@ -75,6 +77,14 @@ fn empty(shape: &Shape, clock: &Clock) -> Result<Simulation, Failure> {
     simulation.set_speed(shape.speed);
     programs::bring(&mut simulation);
     Ok(simulation)
+}
+
+/// The kind of cluster, as the operator's manifests name it.
+fn platform(simulation: &Simulation) -> Platform {
+    match simulation.world.platform {
+        simcluster::world::Platform::OpenShift => Platform::Openshift,
+        simcluster::world::Platform::Kubernetes => Platform::Kubernetes,
+    }
 }
 
 /// Enforces RBAC for every client that presents a token; with a key of before, the tokens of before are
@@ -117,16 +127,9 @@ pub(crate) fn client(cluster: &Cluster) -> kube::Client {
 
 /// Brings what `kata-operator manifests` prints. The operator itself runs beside the cluster; the pods of its
 /// Deployment stand for it. Objects that exist stay as they are. Returns a token of the operator's service account.
-pub(crate) fn install(
-    cluster: &Cluster,
-    layout: &Layout,
-    monitor_image: Option<String>,
-) -> Result<String, Failure> {
-    let platform = match layout.platform {
-        simcluster::world::Platform::OpenShift => kata_api::platform::Platform::Openshift,
-        simcluster::world::Platform::Kubernetes => kata_api::platform::Platform::Kubernetes,
-    };
-    let arguments = Options { platform, monitor_image, ..Options::default() };
+pub(crate) fn install(cluster: &Cluster, monitor_image: Option<String>) -> Result<String, Failure> {
+    let platform = cluster.with(|simulation, _| platform(simulation));
+    let arguments = Options { monitor_image, ..Options::of(platform) };
     let account = (arguments.namespace.as_str(), kata_manifests::manifests::NAME);
     let objects = kata_manifests::manifests::objects(&arguments)?;
     cluster.with(|simulation, now| {
@@ -180,7 +183,7 @@ pub(crate) fn operator(cluster: &Cluster) -> JoinHandle<()> {
 
 /// Starts an operator with these options.
 pub(crate) fn operator_with(cluster: &Cluster, options: OperatorOptions) -> JoinHandle<()> {
-    spawn(client(cluster), cluster.now(), options)
+    spawn(cluster, client(cluster), options)
 }
 
 /// The same beside a cluster that wants tokens.
@@ -194,15 +197,18 @@ pub(crate) fn operator_with_token(
         request.headers_mut().insert(AUTHORIZATION, bearer.clone());
         request
     });
-    Ok(spawn(kube::Client::new(service, "default"), cluster.now(), options))
+    Ok(spawn(cluster, kube::Client::new(service, "default"), options))
 }
 
 /// A busy machine would exceed a shorter limit.
 const LEAST_LIMIT: Duration = Duration::from_secs(10);
 
-fn spawn(client: kube::Client, now: Timestamp, options: OperatorOptions) -> JoinHandle<()> {
+fn spawn(cluster: &Cluster, client: kube::Client, options: OperatorOptions) -> JoinHandle<()> {
+    let now = cluster.now();
     let shown = now.checked_add(options.clock_offset).unwrap_or(now);
     let mut settings = kata_operator::Settings::simulated(shown);
+    let platform = cluster.with(|simulation, _| platform(simulation));
+    platform.namespace().clone_into(&mut settings.namespace);
     settings.options.monitor_image = options.monitor_image;
     if let Some(speed) = options.speed.filter(|speed| *speed > 1.0) {
         // Changes of nodes take less real time, so their limits are shorter.

@@ -49,7 +49,7 @@ pub(crate) async fn run(arguments: UpArguments) -> Result<Outcome, Failure> {
     let operator = if arguments.no_operator {
         None
     } else {
-        let token = compose::install(&cluster, &layout, options.monitor_image.clone())?;
+        let token = compose::install(&cluster, options.monitor_image.clone())?;
         Some(if arguments.rbac {
             compose::operator_with_token(&cluster, options, &token)?
         } else {

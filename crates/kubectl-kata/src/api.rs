@@ -198,7 +198,7 @@ impl Api {
         self.home.get().map(String::as_str)
     }
 
-    /// The namespace of the operator as far as it is known, else its usual one.
+    /// The namespace of the operator as far as it is known, else that of OpenShift.
     pub(crate) fn home(&self) -> &str {
         self.known_home().unwrap_or(names::NAMESPACE)
     }

@@ -1,5 +1,7 @@
 //! The permissions, the controls of hardening guides, and the rendered text.
 
+use kata_api::names;
+
 use super::*;
 
 mod hardening;

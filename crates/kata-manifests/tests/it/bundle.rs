@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use kata_api::platform::Platform;
 use kata_manifests::manifests::{self, NAME, Options, UNPUBLISHED};
 use serde_json::Value;
 
@@ -28,7 +29,7 @@ fn service_version() -> Value {
 
 /// The objects of the manifests for OpenShift.
 fn wanted() -> Vec<Value> {
-    manifests::objects(&Options::default()).unwrap()
+    manifests::objects(&Options::of(Platform::Openshift)).unwrap()
 }
 
 /// What the operator may do by the manifests: in the whole cluster, and in its own namespace.

@@ -323,7 +323,7 @@ fn the_files_of_the_chart_are_those_of_the_generators() {
 #[test]
 fn the_default_values_are_those_of_the_manifests() {
     let values: Value = serde_saphyr::from_str(&read(&format!("{CHART}/values.yaml"))).unwrap();
-    let objects = manifests::objects(&Options::default()).unwrap();
+    let objects = manifests::objects(&Options::of(Platform::Openshift)).unwrap();
     let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
     let pod = &deployment["spec"]["template"]["spec"];
     assert_eq!(values["replicas"], deployment["spec"]["replicas"]);

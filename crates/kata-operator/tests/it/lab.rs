@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kata_api::platform::Platform;
 use kata_manifests::manifests::Options;
 use kata_manifests::manifests::{self, NAME};
 use kata_operator::Settings;
@@ -430,6 +431,11 @@ pub(crate) fn provided(workers: u32) -> Cluster {
 pub(crate) fn elected(identity: &str) -> Settings {
     let election = Election { identity: identity.to_owned(), timing: Timing::default() };
     Settings { election: Some(election), ..Settings::simulated(epoch()) }
+}
+
+/// What is installed on a kind of cluster, in the namespace of [`Settings::simulated`].
+pub(crate) fn installed(platform: Platform) -> Options {
+    Options { namespace: kata_api::names::NAMESPACE.to_owned(), ..Options::of(platform) }
 }
 
 /// Creates the operator's namespace, for its Jobs and its Lease.

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use kata_api::platform::Platform;
 use kata_manifests::manifests::Options;
 use kata_operator::Settings;
 use serde_json::{Value, json};
@@ -87,8 +88,10 @@ async fn an_operator_without_an_image_looks_once_and_leaves_it_at_that() {
 #[tokio::test(start_paused = true)]
 async fn the_manifests_grant_what_it_takes_and_no_more() {
     let cluster = lab::openshift(1, 1);
-    let arguments =
-        Options { monitor_image: Some("example.org/monitor".to_owned()), ..Options::default() };
+    let arguments = Options {
+        monitor_image: Some("example.org/monitor".to_owned()),
+        ..lab::installed(Platform::Openshift)
+    };
     let token = lab::guard(&cluster, &arguments);
     lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
     let image = settings(Some("example.org/monitor"));
@@ -138,7 +141,7 @@ async fn an_operator_without_an_image_removes_what_an_earlier_one_left() {
 #[tokio::test(start_paused = true)]
 async fn under_the_default_manifests_what_an_earlier_operator_left_is_removed() {
     let cluster = left_behind().await;
-    let token = lab::guard(&cluster, &Options::default());
+    let token = lab::guard(&cluster, &lab::installed(Platform::Openshift));
     let operator = Operator::with_token(&cluster, settings(None), Some(&token));
     let gone = || daemon_set(&cluster).is_none() && constraints(&cluster).is_none();
     assert!(lab::until(Duration::from_secs(10), gone).await);

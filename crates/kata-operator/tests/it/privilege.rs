@@ -255,7 +255,10 @@ fn permission(line: &str) -> Permission {
 #[tokio::test(start_paused = true)]
 async fn what_is_granted_is_what_is_used() {
     let cluster = lab::openshift(1, 1);
-    let arguments = Options { monitor_image: Some(MONITOR_IMAGE.to_owned()), ..Options::default() };
+    let arguments = Options {
+        monitor_image: Some(MONITOR_IMAGE.to_owned()),
+        ..lab::installed(Platform::Openshift)
+    };
     let token = lab::guard(&cluster, &arguments);
     let before = lab::end_state(&cluster);
     let start = || operators(&cluster, Some(MONITOR_IMAGE), &token);
@@ -269,7 +272,7 @@ async fn what_is_granted_is_what_is_used() {
 #[tokio::test(start_paused = true)]
 async fn what_is_granted_without_kata_monitor_is_what_is_used() {
     let cluster = lab::openshift(1, 1);
-    let token = lab::guard(&cluster, &Options::default());
+    let token = lab::guard(&cluster, &lab::installed(Platform::Openshift));
     let before = lab::end_state(&cluster);
     let story = Story { cluster: &cluster };
     let start = || {
@@ -290,7 +293,10 @@ async fn a_whole_life_needs_no_more_than_what_is_granted() {
     let story = Story { cluster: &cluster };
     let operator = |identity: &str, monitor_image: Option<&str>| {
         let monitor = monitor_image.map(str::to_owned);
-        let token = lab::guard(&cluster, &Options { monitor_image: monitor, ..Options::default() });
+        let token = lab::guard(
+            &cluster,
+            &Options { monitor_image: monitor, ..lab::installed(Platform::Openshift) },
+        );
         Operator::with_token(&cluster, settings(identity, monitor_image), Some(&token))
     };
     lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
@@ -332,7 +338,7 @@ async fn an_upgrade_where_jobs_change_nodes_needs_no_more_than_what_is_granted()
         let image = format!("registry.example/kata-operator:{version}");
         let mut settings = settings(version, None);
         settings.options.agent_image = Some(image.clone());
-        let arguments = Options { platform: Platform::Kubernetes, image, ..Options::default() };
+        let arguments = Options { image, ..lab::installed(Platform::Kubernetes) };
         let token = lab::guard(&cluster, &arguments);
         settings.options.payload_image = format!("registry.example/kata-payload:{version}");
         last = Some(Operator::with_token(&cluster, settings, Some(&token)));
@@ -359,7 +365,7 @@ fn operators(cluster: &Cluster, monitor_image: Option<&str>, token: &str) -> [Op
 async fn what_is_granted_where_jobs_change_nodes_is_what_is_used() {
     let cluster = lab::kubernetes();
     let image = AGENT_IMAGE.to_owned();
-    let arguments = Options { platform: Platform::Kubernetes, image, ..Options::default() };
+    let arguments = Options { image, ..lab::installed(Platform::Kubernetes) };
     let token = lab::guard(&cluster, &arguments);
     let before = lab::end_state(&cluster);
     let operators = operators(&cluster, None, &token);

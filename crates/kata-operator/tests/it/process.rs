@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use kata_manifests::manifests::Options;
+use kata_api::platform::Platform;
 use serde_json::{Value, json};
 use simcluster::api::fault::{Fault, Match, Rule, When};
 use simcluster::clock::Clock;
@@ -233,7 +233,7 @@ async fn lease_reads_refused(address: &str) -> u32 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn as_its_service_account_it_does_everything_and_nothing_is_denied() {
     let lab = Lab::start("account").await;
-    let token = lab::guard(&lab.cluster, &Options::default());
+    let token = lab::guard(&lab.cluster, &lab::installed(Platform::Openshift));
     lab.show(&token);
     let before = lab::end_state(&lab.cluster);
     let (mut operator, _) = lab.operator(&["--leader-elect"]).await;

@@ -43,8 +43,7 @@ fn set_parameters(cluster: &Cluster, data: &Value) {
 /// A cluster on which Kata is installed, with objects of others, and the operator's token.
 async fn installed() -> (Cluster, Operator, Thief) {
     let cluster = lab::kubernetes();
-    let arguments =
-        Options { platform: Platform::Kubernetes, image: IMAGE.to_owned(), ..Options::default() };
+    let arguments = Options { image: IMAGE.to_owned(), ..lab::installed(Platform::Kubernetes) };
     let token = lab::guard(&cluster, &arguments);
     let mut settings = Settings::simulated(lab::epoch());
     settings.options.agent_image = Some(IMAGE.to_owned());
@@ -325,7 +324,8 @@ async fn it_cannot_install_a_payload_of_a_repository_that_the_admin_does_not_lis
 async fn it_cannot_make_another_daemon_set_of_kata_monitor() {
     let image = "registry.example/monitor:1";
     let cluster = lab::openshift(1, 1);
-    let arguments = Options { monitor_image: Some(image.to_owned()), ..Options::default() };
+    let arguments =
+        Options { monitor_image: Some(image.to_owned()), ..lab::installed(Platform::Openshift) };
     let token = lab::guard(&cluster, &arguments);
     lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
     let mut settings = Settings::simulated(lab::epoch());

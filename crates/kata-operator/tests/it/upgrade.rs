@@ -113,9 +113,8 @@ async fn a_record_with_a_value_that_this_version_does_not_know_is_named_and_dist
 async fn jobs_of_the_former_version_wait_for_the_new_operator() {
     let cluster = lab::kubernetes();
     let arguments = |version: u8| Options {
-        platform: Platform::Kubernetes,
         image: format!("registry.example/kata-operator:{version}"),
-        ..Options::default()
+        ..lab::installed(Platform::Kubernetes)
     };
     let token = lab::guard(&cluster, &arguments(2));
     lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));

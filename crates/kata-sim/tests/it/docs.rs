@@ -240,7 +240,9 @@ fn every_block_for_real_clusters_is_one_that_a_shell_and_the_programs_understand
 fn every_object_in_the_documentation_is_one_that_the_api_server_takes() {
     let mut site = Site::start("docs-objects", "openshift", &[]);
     site.good("kata-operator crd | kubectl apply --server-side -f -");
-    site.good("kubectl create namespace openshift-sandboxed-containers-operator");
+    for namespace in ["openshift-sandboxed-containers-operator", "kata-operator"] {
+        site.good(&format!("kubectl create namespace {namespace}"));
+    }
     let class = r#"{"apiVersion":"node.k8s.io/v1","kind":"RuntimeClass","metadata":{"name":"kata"},"handler":"kata"}"#;
     site.good(&format!("kubectl apply -f - <<< '{class}'"));
     let mut messages = Vec::new();

@@ -2,7 +2,7 @@
 
 use crate::kubectl_process::{Ended, Hand, command, named_helm, repository, run};
 
-const NAMESPACE: &str = "openshift-sandboxed-containers-operator";
+const NAMESPACE: &str = "kata-operator";
 
 #[test]
 #[ignore = "needs kubectl and helm"]

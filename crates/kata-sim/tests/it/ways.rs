@@ -13,6 +13,8 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// An earlier version: the same but for its number.
 const EARLIER: &str = "0.0.9";
 const NAMESPACE: &str = "openshift-sandboxed-containers-operator";
+/// Each platform with the operator's usual namespace.
+const PLATFORMS: [(&str, &str); 2] = [("openshift", NAMESPACE), ("kubernetes", "kata-operator")];
 
 /// Every object of the cluster, but for what the cluster keeps of its own accord: Events, and what the
 /// Machine Config Operator rendered.
@@ -119,7 +121,7 @@ fn live_through(
 #[test]
 #[ignore = "needs kubectl and helm"]
 fn with_manifests() {
-    for platform in ["openshift", "kubernetes"] {
+    for (platform, namespace) in PLATFORMS {
         let name = format!("manifests-{platform}");
         let mut site = Site::start(&name, platform, &[]);
         let manifests = format!(
@@ -128,7 +130,7 @@ fn with_manifests() {
         let apply = "kubectl apply --server-side -f -";
         live_through(
             &mut site,
-            NAMESPACE,
+            namespace,
             |site| {
                 site.good(&format!("{manifests} | sed s/{VERSION}/{EARLIER}/g | {apply}"));
             },
@@ -147,7 +149,7 @@ fn with_manifests() {
 #[test]
 #[ignore = "needs kubectl and helm"]
 fn with_kustomize() {
-    for (platform, namespace) in [("openshift", NAMESPACE), ("kubernetes", "kata-operator")] {
+    for (platform, namespace) in PLATFORMS {
         let mut site = Site::start(&format!("kustomize-{platform}"), platform, &[]);
         let base = format!("deploy/{platform}");
         let earlier = earlier(&site, &base);

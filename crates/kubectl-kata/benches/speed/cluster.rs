@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kata_api::platform::Platform;
 use kata_manifests::manifests::Options;
 use serde_json::{Value, json};
 use simcluster::api::server::Writer;
@@ -127,7 +128,7 @@ fn installed(layout: &Layout) -> Result<State, Failure> {
 
 /// Creates what `kata-operator manifests` prints, but for the Deployment, and a KataConfig.
 fn install(simulation: &mut Simulation) -> Result<(), Failure> {
-    let mut objects = kata_manifests::manifests::objects(&Options::default())?;
+    let mut objects = kata_manifests::manifests::objects(&Options::of(Platform::Openshift))?;
     objects.retain(|object| object["kind"] != "Deployment");
     objects.push(json!({
         "apiVersion": "kataconfiguration.openshift.io/v1", "kind": "KataConfig",

@@ -122,14 +122,25 @@ pub(crate) async fn lease(api: &Api) -> Result<Read<Option<Lease>>, Failure> {
 /// The operator's Deployment: in its usual namespace, or in another one if there is none, which is looked for
 /// once.
 pub(crate) async fn operator(api: &Api) -> Result<Read<Option<Deployment>>, Failure> {
-    let usual = api.get::<Deployment>(DEPLOYMENTS, Some(api.home()), names::PRODUCT).await?;
-    or_elsewhere(api, usual).await
+    let home = expected_home(api).await;
+    let usual = api.get::<Deployment>(DEPLOYMENTS, Some(home), names::PRODUCT).await?;
+    or_elsewhere(api, home, usual).await
 }
 
 /// The same for a command that can do without: it notes nothing of what may not be seen.
 pub(crate) async fn operator_quietly(api: &Api) -> Result<Read<Option<Deployment>>, Failure> {
-    let usual = api.glance::<Deployment>(DEPLOYMENTS, Some(api.home()), names::PRODUCT).await?;
-    or_elsewhere(api, usual).await
+    let home = expected_home(api).await;
+    let usual = api.glance::<Deployment>(DEPLOYMENTS, Some(home), names::PRODUCT).await?;
+    or_elsewhere(api, home, usual).await
+}
+
+/// Where the operator is, or else the usual namespace on a cluster of this kind.
+async fn expected_home(api: &Api) -> &str {
+    match api.known_home() {
+        Some(home) => home,
+        None if api.serves(POOLS).await.unwrap_or(true) => Platform::Openshift.namespace(),
+        None => Platform::Kubernetes.namespace(),
+    }
 }
 
 /// The namespace of the operator that the KataConfig belongs to.
@@ -207,15 +218,16 @@ async fn everywhere(api: &Api) -> Result<Read<Vec<Deployment>>, Failure> {
 
 async fn or_elsewhere(
     api: &Api,
+    home: &str,
     usual: Read<Option<Deployment>>,
 ) -> Result<Read<Option<Deployment>>, Failure> {
     if api.known_home().is_some() || matches!(usual, Read::Known(Some(_)) | Read::NotServed) {
-        api.settle(names::NAMESPACE);
+        api.settle(home);
         return Ok(usual);
     }
     let Some(mut found) = everywhere(api).await?.known() else {
         // The Deployment may be in a namespace that the caller may not list.
-        api.settle(owner(api).await?.as_deref().unwrap_or(names::NAMESPACE));
+        api.settle(owner(api).await?.as_deref().unwrap_or(home));
         return Ok(Read::Forbidden);
     };
     if found.len() > 1
@@ -229,7 +241,7 @@ async fn or_elsewhere(
             Ok(Read::Known(Some(deployment)))
         }
         None => {
-            api.settle(names::NAMESPACE);
+            api.settle(home);
             Ok(usual)
         }
     }

@@ -96,12 +96,7 @@ pub(crate) fn offline(
         if let Some(platform) = arguments.platform {
             let image = operator::image(arguments, settings)
                 .ok_or_else(|| Failure::Usage(operator::NO_IMAGE.join("; ")))?;
-            let options = manifests::Options {
-                namespace: names::NAMESPACE.to_owned(),
-                image,
-                platform: platform.into(),
-                monitor_image: None,
-            };
+            let options = manifests::Options { image, ..manifests::Options::of(platform.into()) };
             let bundle = Bundle::new(&options, None, arguments.upgrade)?;
             objects.extend_from_slice(bundle.objects());
         }

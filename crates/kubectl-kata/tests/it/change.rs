@@ -1,6 +1,5 @@
 //! `install` and `uninstall`.
 
-use kata_api::names::NAMESPACE;
 use serde_json::{Value, json};
 use simcluster::Resource;
 use simcluster::api::fault::{Fault, Match, Rule, When};
@@ -503,7 +502,7 @@ async fn what_install_did_uninstall_undoes() {
             let name = definition.metadata.name.unwrap();
             assert!(lab.get(&definitions, "", &name).is_none(), "{platform:?}: {name}");
         }
-        assert!(lab.get(&simcluster::resource::NAMESPACES, "", NAMESPACE).is_some());
+        assert!(lab.get(&simcluster::resource::NAMESPACES, "", lab.home()).is_some());
     }
 }
 
@@ -514,8 +513,8 @@ async fn an_operator_of_helm_is_left_to_helm() {
     lab.kata(&["worker-0"]);
     lab.ready().await;
     let metadata = json!({"metadata": {"annotations": {"meta.helm.sh/release-name": "kata"}}});
-    lab.merge(&DEPLOYMENTS, NAMESPACE, "kata-operator", &metadata);
-    let helm = &format!("helm uninstall kata --namespace {NAMESPACE}");
+    lab.merge(&DEPLOYMENTS, lab.home(), "kata-operator", &metadata);
+    let helm = &format!("helm uninstall kata --namespace {}", lab.home());
     let done = lab.kata_command("uninstall --operator --yes").await.expect(4);
     done.says(&["refused: Helm installed the operator", helm]);
     assert!(lab.get(&kata_configs(), "", "cluster-kataconfig").is_some());
@@ -572,7 +571,7 @@ async fn the_operator_is_not_removed_without_consent() {
     let done = lab.kata_command("uninstall --operator").await.expect(4);
     done.says(&["refused: uninstall removes the operator"]);
     let plan = lab.kata_command("uninstall --operator --dry-run -o json").await.expect(0).json();
-    assert_eq!(plan["operatorNamespace"], NAMESPACE, "{plan}");
+    assert_eq!(plan["operatorNamespace"], lab.home(), "{plan}");
     // A request that is refused: the same command goes on.
     let matches = Match {
         verb: "delete".to_owned(),
@@ -586,5 +585,5 @@ async fn the_operator_is_not_removed_without_consent() {
         .expect(3)
         .says(&["cannot delete ClusterRoleBinding"]);
     lab.kata_command("uninstall --operator --yes").await.expect(0).says(&["operator removed"]);
-    assert!(lab.get(&DEPLOYMENTS, NAMESPACE, "kata-operator").is_none());
+    assert!(lab.get(&DEPLOYMENTS, lab.home(), "kata-operator").is_none());
 }

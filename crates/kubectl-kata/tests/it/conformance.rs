@@ -118,7 +118,7 @@ async fn conforms(kubeconfig: &Path, rbac: Rbac) {
     let asks = ["This command installs the operator, then creates", "add --yes or use --dry-run"];
     expect(kubeconfig, "install --operator-image i:1", 4, &asks).await;
     // From here on the Lease has a holder.
-    let home = kata_api::names::NAMESPACE;
+    let home = kata_api::names::PRODUCT;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": home}});
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",

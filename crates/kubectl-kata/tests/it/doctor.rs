@@ -70,7 +70,7 @@ async fn an_operator_that_does_not_run_or_is_too_old_is_found() {
     let deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {
-            "name": "kata-operator", "namespace": kata_operator_namespace(),
+            "name": "kata-operator", "namespace": lab.home(),
             "labels": {"app.kubernetes.io/version": "7.4.0"},
         },
         "spec": {
@@ -131,7 +131,7 @@ async fn an_operator_in_another_namespace_is_found_there() {
     lab.delete(&DEPLOYMENTS, "sandboxes", "kata-operator");
     lab.pass(60).await;
     let status = lab.kata_command("status -o json").await.json();
-    assert_eq!(status["operator"]["namespace"], kata_operator_namespace());
+    assert_eq!(status["operator"]["namespace"], lab.home());
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,7 +139,7 @@ async fn a_second_installation_is_found_with_the_one_that_is_at_work() {
     let lab = Lab::new();
     lab.kata(&["worker-0"]);
     lab.ready().await;
-    let home = kata_operator_namespace();
+    let home = lab.home();
     lab.undeploy();
     for namespace in [home, "sandboxes"] {
         lab.namespace(namespace);
@@ -201,7 +201,7 @@ async fn a_deployment_of_somebody_else_is_not_taken_for_the_operator() {
     lab.merge(&DEPLOYMENTS, "elsewhere", "kata-operator", &theirs);
     lab.pass(10).await;
     let status = lab.kata_command("status -o json").await.expect(1).json();
-    assert_eq!(status["operator"]["namespace"], kata_operator_namespace(), "{status:#}");
+    assert_eq!(status["operator"]["namespace"], lab.home(), "{status:#}");
     assert_eq!(status["problems"][0]["id"], "KATA5005", "{status:#}");
     lab.kata_command("doctor").await.expect(1).says(&["× KATA5005 there is no operator"]);
 }
@@ -244,7 +244,7 @@ async fn a_namespace_that_refuses_the_jobs_is_found_before_the_installation() {
     let enforce = "pod-security.kubernetes.io/enforce";
     let level = |level: Option<&str>| {
         let labels = json!({"metadata": {"labels": {enforce: level}}});
-        lab.merge(&NAMESPACES, "", kata_operator_namespace(), &labels);
+        lab.merge(&NAMESPACES, "", lab.home(), &labels);
     };
     lab.kata_command("doctor --pre")
         .await
@@ -256,22 +256,18 @@ async fn a_namespace_that_refuses_the_jobs_is_found_before_the_installation() {
             &format!("has {enforce}={wrong}, which refuses the pods of the Jobs"),
             &format!(
                 "fix: `kubectl label --overwrite namespace {} {enforce}=privileged`",
-                kata_operator_namespace()
+                lab.home()
             ),
         ]);
     }
     level(None);
     lab.kata_command("doctor --pre").await.says(&["√ KATA3115", "the cluster's default counts"]);
-    lab.delete(&NAMESPACES, "", kata_operator_namespace());
+    lab.delete(&NAMESPACES, "", lab.home());
     lab.pass(60).await;
     lab.kata_command("doctor --pre").await.says(&["- KATA3115 skipped: there is no namespace"]);
     // Where the Machine Config Operator changes the nodes there are no Jobs.
     let done = Lab::new().kata_command("doctor --pre").await;
     assert!(!done.out.contains("KATA3115"), "{}", done.out);
-}
-
-fn kata_operator_namespace() -> &'static str {
-    kata_api::names::NAMESPACE
 }
 
 #[tokio::test(start_paused = true)]

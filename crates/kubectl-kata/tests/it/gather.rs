@@ -99,7 +99,7 @@ async fn the_gathered_status_is_that_of_status() {
     lab.kata(&["worker-0"]);
     lab.ready().await;
     lab.stop_operator();
-    lab.deploy_without_pods(kata_api::names::NAMESPACE);
+    lab.deploy_without_pods(lab.home());
     lab.pass(10).await;
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gather-status");
     drop(std::fs::remove_dir_all(&directory));
@@ -217,7 +217,7 @@ async fn must_gather_says_why_something_is_not_to_be_had() {
     for name in ["kata-operator-1", "kata-operator-2"] {
         lab.create(json!({
             "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": name, "namespace": kata_api::names::NAMESPACE},
+            "metadata": {"name": name, "namespace": lab.home()},
             "spec": {"containers": [{"name": "operator", "image": "i"}]},
         }));
     }
@@ -277,7 +277,7 @@ async fn the_log_of_a_node_is_that_of_the_job_that_its_status_names() {
         lab.create(json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
-                "name": pod, "namespace": kata_api::names::NAMESPACE,
+                "name": pod, "namespace": lab.home(),
                 "ownerReferences": [{
                     "apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": owner, "controller": true,
                 }],
@@ -287,5 +287,5 @@ async fn the_log_of_a_node_is_that_of_the_job_that_its_status_names() {
     }
     let done = lab.kata_command("logs node/worker-0").await;
     assert!(!done.err.contains("zz-other"), "{}", done.err);
-    assert!(done.err.contains(&format!("pod {}/", kata_api::names::NAMESPACE)), "{}", done.err);
+    assert!(done.err.contains(&format!("pod {}/", lab.home())), "{}", done.err);
 }

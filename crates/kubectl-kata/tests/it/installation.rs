@@ -1,6 +1,5 @@
 //! `install` installs the operator where there is none, and replaces none unless it is asked to.
 
-use kata_api::names;
 use serde_json::{Value, json};
 use simcluster::resource::{DEPLOYMENTS, NAMESPACES, NODES};
 use simcluster::topology::Layout;
@@ -13,7 +12,7 @@ fn bare(platform: Platform) -> Lab {
 }
 
 fn deployment(lab: &Lab) -> Option<Value> {
-    lab.get(&DEPLOYMENTS, names::NAMESPACE, "kata-operator")
+    lab.get(&DEPLOYMENTS, lab.home(), "kata-operator")
 }
 
 fn image(lab: &Lab) -> String {
@@ -45,7 +44,7 @@ async fn install_brings_the_operator_and_the_kataconfig() {
         let says = [
             "This command installs the operator, labels worker-0, then creates KataConfig cluster-kataconfig.",
             "Operator   0.1.0: ",
-            " objects in namespace openshift-sandboxed-containers-operator",
+            &format!(" objects in namespace {}", lab.home()),
             "Image      registry.example/operator:v1",
             "Nodes      1: worker-0",
         ];
@@ -59,7 +58,7 @@ async fn install_brings_the_operator_and_the_kataconfig() {
             "deployment.apps/kata-operator applied (server dry run)",
             "kataconfig.kataconfiguration.openshift.io/cluster-kataconfig created (server dry run)",
         ]);
-        assert_eq!(lab.get(&NAMESPACES, "", names::NAMESPACE), None);
+        assert_eq!(lab.get(&NAMESPACES, "", lab.home()), None);
         let node = lab.get(&NODES, "", "worker-0").unwrap();
         assert!(node["metadata"]["labels"]["kata"].is_null(), "{node:#}");
 
@@ -89,7 +88,7 @@ async fn an_operator_is_replaced_only_on_request() {
     let lab = Lab::new();
     let version = |version: &str| {
         let labels = json!({"metadata": {"labels": {"app.kubernetes.io/version": version}}});
-        lab.merge(&DEPLOYMENTS, names::NAMESPACE, "kata-operator", &labels);
+        lab.merge(&DEPLOYMENTS, lab.home(), "kata-operator", &labels);
     };
     let before = image(&lab);
     version("0.0.9");
@@ -110,7 +109,7 @@ async fn an_operator_is_replaced_only_on_request() {
         "fix: use the kubectl-kata of version 9.0.0 or newer",
     ]);
     version("0.0.9");
-    let mark = |mark: Value| lab.merge(&DEPLOYMENTS, names::NAMESPACE, "kata-operator", &mark);
+    let mark = |mark: Value| lab.merge(&DEPLOYMENTS, lab.home(), "kata-operator", &mark);
     let release = |name: Option<&str>| json!({"metadata": {"annotations": {"meta.helm.sh/release-name": name}}});
     mark(release(Some("kata")));
     lab.kata_command("install --upgrade --yes").await.expect(4).says(&[
@@ -202,7 +201,7 @@ async fn leftovers_of_another_tool_are_taken_over_on_request() {
     lab.undeploy();
     lab.pass(60).await;
     let level = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}});
-    lab.merge(&NAMESPACES, "", names::NAMESPACE, &level);
+    lab.merge(&NAMESPACES, "", lab.home(), &level);
     let definitions = simcluster::resource::CRDS;
     let name = "kataconfigs.kataconfiguration.openshift.io";
     lab.kata_command("install --yes")
@@ -234,7 +233,7 @@ async fn nothing_is_installed_that_would_not_be_complete() {
         {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]},
     ]));
     lab.kata_command("install --yes").await.expect(5).says(&["customresourcedefinitions"]);
-    assert_eq!(lab.get(&NAMESPACES, "", names::NAMESPACE), None);
+    assert_eq!(lab.get(&NAMESPACES, "", lab.home()), None);
 }
 
 /// The objects of both kinds of cluster are in the program.

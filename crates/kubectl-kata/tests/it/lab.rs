@@ -56,12 +56,15 @@ pub(crate) struct Lab {
 
 /// What `kata-operator manifests` prints.
 fn manifests(platform: Platform) -> Vec<Value> {
-    let platform = match platform {
+    kata_manifests::manifests::objects(&Options::of(installed(platform))).unwrap()
+}
+
+/// The kind of cluster, as the manifests name it.
+fn installed(platform: Platform) -> kata_api::platform::Platform {
+    match platform {
         Platform::OpenShift => kata_api::platform::Platform::Openshift,
         Platform::Kubernetes => kata_api::platform::Platform::Kubernetes,
-    };
-    let arguments = Options { platform, ..Options::default() };
-    kata_manifests::manifests::objects(&arguments).unwrap()
+    }
 }
 
 /// Creates an object of any kind; the message if it is refused.
@@ -134,6 +137,11 @@ impl Lab {
         Self::with_workers(3)
     }
 
+    /// The operator's namespace.
+    pub(crate) fn home(&self) -> &'static str {
+        installed(self.platform).namespace()
+    }
+
     /// Creates what `kata-operator manifests` prints.
     pub(crate) fn install(&self) {
         for object in manifests(self.platform) {
@@ -145,6 +153,7 @@ impl Lab {
     pub(crate) fn start_operator(&mut self) {
         let client = kube::Client::new(self.cluster.client_service(), "default");
         let mut settings = kata_operator::Settings::simulated(self.cluster.now());
+        self.home().clone_into(&mut settings.namespace);
         settings.options.agent_image = Some(kata_manifests::manifests::UNPUBLISHED.to_owned());
         self.operator = Some(tokio::spawn(async move {
             let run = kata_operator::run(client, settings, std::future::pending());
@@ -179,7 +188,7 @@ impl Lab {
 
     /// Deletes the operator's Deployment.
     pub(crate) fn undeploy(&self) {
-        let home = kata_api::names::NAMESPACE;
+        let home = self.home();
         if self.get(&DEPLOYMENTS, home, "kata-operator").is_some() {
             self.delete(&DEPLOYMENTS, home, "kata-operator");
         }

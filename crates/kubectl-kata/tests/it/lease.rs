@@ -13,12 +13,12 @@ fn lease(lab: &Lab, holder: &str, ahead: SignedDuration) {
     let spec = json!({
         "holderIdentity": holder, "leaseDurationSeconds": 137, "renewTime": time,
     });
-    if lab.get(&LEASES, names::NAMESPACE, names::PRODUCT).is_some() {
-        lab.merge(&LEASES, names::NAMESPACE, names::PRODUCT, &json!({"spec": spec}));
+    if lab.get(&LEASES, lab.home(), names::PRODUCT).is_some() {
+        lab.merge(&LEASES, lab.home(), names::PRODUCT, &json!({"spec": spec}));
     } else {
         lab.create(json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": {"name": names::PRODUCT, "namespace": names::NAMESPACE}, "spec": spec,
+            "metadata": {"name": names::PRODUCT, "namespace": lab.home()}, "spec": spec,
         }));
     }
 }

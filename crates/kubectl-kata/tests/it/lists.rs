@@ -112,7 +112,7 @@ async fn commands_take_few_requests() {
     lab.ready().await;
     lab.stop_operator();
     // As everywhere but in the simulation, whose operator is in no pod, and is looked for elsewhere too.
-    lab.deploy_without_pods(kata_api::names::NAMESPACE);
+    lab.deploy_without_pods(lab.home());
     lab.pass(60).await;
     lab.requests();
     for (line, most) in

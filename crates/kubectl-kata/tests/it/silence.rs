@@ -143,7 +143,7 @@ fn without_ready_pods(lab: &Lab) {
     lab.undeploy();
     lab.create(json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"name": "kata-operator", "namespace": kata_api::names::NAMESPACE},
+        "metadata": {"name": "kata-operator", "namespace": lab.home()},
         "spec": {
             "replicas": 2, "selector": {"matchLabels": {"a": "b"}},
             "template": {
@@ -184,7 +184,7 @@ async fn an_operator_whose_image_cannot_be_pulled_ends_the_wait() {
     let lab = Lab::bare(&simcluster::topology::Layout::default());
     lab.install();
     lab.kata(&["worker-0"]);
-    lab.deploy_without_pods(kata_api::names::NAMESPACE);
+    lab.deploy_without_pods(lab.home());
     lab.pass(10).await;
     let pods = lab.list(&simcluster::resource::PODS);
     let is_ours = |pod: &&serde_json::Value| {

@@ -105,7 +105,7 @@ async fn what_reads_a_node_writes_nothing_and_leaves_nothing() {
     use simcluster::world::Platform::{Kubernetes, OpenShift};
     // On OpenShift the operator's namespace is restricted, and everywhere else privileged.
     for (platform, kind, namespace) in
-        [(OpenShift, &PODS, "default"), (Kubernetes, &JOBS, kata_api::names::NAMESPACE)]
+        [(OpenShift, &PODS, "default"), (Kubernetes, &JOBS, "kata-operator")]
     {
         let lab = Lab::on(platform);
         lab.kata(&["worker-0"]);

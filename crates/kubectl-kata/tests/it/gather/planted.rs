@@ -69,8 +69,8 @@ async fn only_markers_with_a_reason_are_collected() {
         let number = PLANTED.iter().position(|(known, _)| *known == place);
         format!("planted{:02}x", number.unwrap_or_else(|| panic!("{place}")))
     };
-    let home = kata_api::names::NAMESPACE;
     let mut lab = Lab::new();
+    let home = lab.home();
     lab.kata(&["worker-0"]);
     lab.ready().await;
     lab.namespace("test-kata");
@@ -262,7 +262,7 @@ async fn names_of_a_server_stay_in_the_collection() {
     let items: Vec<_> = names
         .iter()
         .map(|name| {
-            json!({"metadata": {"name": name, "namespace": kata_api::names::NAMESPACE},
+            json!({"metadata": {"name": name, "namespace": lab.home()},
                 "spec": {"containers": [{"name": "operator", "image": "i"}]}, "status": {}})
         })
         .collect();
