@@ -19,7 +19,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct EnvVars {
     /// `KUBECONFIG`.
     pub kubeconfig: Option<OsString>,
-    /// `HOME`.
+    /// `HOME`, or `USERPROFILE`, which Windows sets.
     pub home: Option<PathBuf>,
     /// `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, or the same in small letters.
     pub proxies: Proxies,
@@ -44,7 +44,9 @@ impl EnvVars {
         Self {
             proxies: Proxies::new(text),
             kubeconfig: std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty()),
-            home: std::env::var_os("HOME").map(PathBuf::from),
+            home: std::env::var_os("HOME")
+                .or_else(|| std::env::var_os("USERPROFILE"))
+                .map(PathBuf::from),
             no_color: text("NO_COLOR").is_some(),
             force_color: text("CLICOLOR_FORCE").is_some_and(|value| value != "0"),
             term: text("TERM").unwrap_or_default(),

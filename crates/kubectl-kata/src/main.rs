@@ -9,8 +9,11 @@ use jiff::Timestamp;
 use kata_connect::ServerTime;
 use kubectl_kata::environment::{EnvVars, Terminal, settings};
 use kubectl_kata::{Exit, Printer, connect, help, run};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+
+mod signals;
+
+use signals::Signals;
 
 fn main() -> ExitCode {
     let mut words: Vec<std::ffi::OsString> = std::env::args_os().collect();
@@ -60,20 +63,12 @@ fn main() -> ExitCode {
     };
     let exit = runtime.block_on(async {
         let (interrupt, interrupted) = watch::channel(false);
-        let signals = signal(SignalKind::interrupt())
-            .and_then(|interrupt| Ok((interrupt, signal(SignalKind::terminate())?)));
-        if let Ok((mut ctrl_c, mut terminate)) = signals {
+        if let Ok(mut signals) = Signals::listen() {
             tokio::spawn(async move {
-                tokio::select! {
-                    _ = ctrl_c.recv() => {}
-                    _ = terminate.recv() => {}
-                }
+                signals.next().await;
                 interrupt.send_replace(true);
                 // The second one ends the process at once.
-                tokio::select! {
-                    _ = ctrl_c.recv() => {}
-                    _ = terminate.recv() => {}
-                }
+                signals.next().await;
                 std::process::exit(i32::from(Exit::Interrupted.code()));
             });
         }
