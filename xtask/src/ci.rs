@@ -25,7 +25,7 @@ const NOT_RUN: [&str; 4] = [
     "needs a foreign cluster",
     "needs helm and checkov",
     "needs checkov",
-    "needs docker-registry, containerd, kubectl and helm",
+    "needs docker-registry, openssl, containerd, kubectl and helm",
 ];
 
 /// How much is run.

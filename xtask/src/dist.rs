@@ -11,6 +11,7 @@ use clap::Args;
 
 use crate::oci::reference::Reference;
 use crate::oci::registry::Registry;
+use crate::oci::signature::{Key, Signed};
 use crate::oci::{Artifact, File, digest, gzip, login, tar};
 use crate::{command, output, programs, say};
 
@@ -50,6 +51,9 @@ pub(crate) struct Options {
     /// Where the archives will be put, for the krew manifest; without it none is written
     #[arg(long, value_name = "URL")]
     files_url: Option<String>,
+    /// A folder with archives of the plugin that were built on other systems.
+    #[arg(skip)]
+    plugins: Option<PathBuf>,
     /// What the programs say of themselves.
     #[arg(skip)]
     version: Option<String>,
@@ -61,7 +65,15 @@ pub(crate) struct Options {
 impl Options {
     /// Those of a build that names no image.
     fn new(arch: Vec<Machine>, quick: bool) -> Self {
-        Self { arch, twice: false, quick, files_url: None, version: None, image: None }
+        Self {
+            arch,
+            twice: false,
+            quick,
+            files_url: None,
+            plugins: None,
+            version: None,
+            image: None,
+        }
     }
 
     fn folder(&self, root: &Path) -> PathBuf {
@@ -103,6 +115,9 @@ pub(crate) struct ImageOptions {
     /// Push the image to REGISTRY/PATH:TAG, with the login of `docker login` or `podman login`
     #[arg(long, value_name = "REF", value_parser = Reference::parse)]
     push: Option<Reference>,
+    /// Sign what is pushed, in the format of cosign: a private key of the curve P-256, as PEM of PKCS #8
+    #[arg(long, value_name = "FILE", requires = "push")]
+    sign_key: Option<PathBuf>,
     /// Write a file for `ctr images import`, `kind load image-archive`, `docker load` and the like
     /// [default: kata-operator.oci.tar in the folder of what is built, if nothing is pushed]
     #[arg(long, value_name = "FILE")]
@@ -126,8 +141,10 @@ pub(crate) fn image(root: &Path, options: &ImageOptions) -> Vec<String> {
 }
 
 fn build_image(root: &Path, options: &ImageOptions) -> Result<(), String> {
-    let ImageOptions { arch, quick, programs: given, push, archive, name, plain_http } = options;
+    let ImageOptions { arch, quick, programs: given, push, sign_key, archive, name, plain_http } =
+        options;
     machine::each_once(arch)?;
+    let key = sign_key.as_deref().map(Key::read).transpose()?;
     let of_dist = Options::new(arch.clone(), *quick);
     let folder = given.clone().unwrap_or_else(|| of_dist.folder(root));
     if given.is_none() {
@@ -152,6 +169,9 @@ fn build_image(root: &Path, options: &ImageOptions) -> Result<(), String> {
     match push {
         Some(to) => {
             push_to(&image, to, *plain_http)?;
+            if let Some(key) = &key {
+                sign(key, &image, to, *plain_http)?;
+            }
             say(&to.by(&image));
             Ok(())
         }
@@ -194,8 +214,15 @@ fn run(root: &Path, options: &Options) -> Result<(), String> {
     let mut archives = Vec::new();
     for machine in &options.arch {
         let of_machine = folder.join(machine.name());
-        let name = one(root, &of_machine, &folder.join(here.name()), *machine)?;
-        archives.push(krew::Archive { machine: *machine, name });
+        let archive = one(root, &of_machine, &folder.join(here.name()), *machine)?;
+        archives.push(archive);
+    }
+    if let Some(plugins) = &options.plugins {
+        for archive in krew::foreign(plugins)? {
+            let (from, to) = (plugins.join(&archive.name), folder.join(&archive.name));
+            fs::copy(&from, &to).map_err(|error| failed("copy", &from, &error))?;
+            archives.push(archive);
+        }
     }
     let mut names: Vec<String> = archives.iter().map(|archive| archive.name.clone()).collect();
     for machine in &options.arch {
@@ -247,7 +274,12 @@ fn take(built: &Path, folder: &Path, machine: Machine, quick: bool) -> Result<()
 
 /// What is published for a machine beside its programs; returns the archive of the plugin, which is beside the folder.
 /// `teller` has this machine's programs, which tell what they can do.
-fn one(root: &Path, folder: &Path, teller: &Path, machine: Machine) -> Result<String, String> {
+fn one(
+    root: &Path,
+    folder: &Path,
+    teller: &Path,
+    machine: Machine,
+) -> Result<krew::Archive, String> {
     write(&folder.join("sbom.cdx.json"), &bill::of_materials(root, machine)?)?;
     let license = folder.join("LICENSE");
     fs::copy(root.join("LICENSE"), &license).map_err(|error| failed("write", &license, &error))?;
@@ -266,12 +298,12 @@ fn one(root: &Path, folder: &Path, teller: &Path, machine: Machine) -> Result<St
         write(&path, text)?;
     }
     say(&format!("{} manual pages and completions", pages.len()));
-    let archive = format!("kubectl-kata_linux_{}.tar.gz", machine.name());
+    let archive = krew::Archive::linux(machine);
     let mut files = Vec::new();
     for name in ["LICENSE", "completions", "kubectl-kata", "kubectl_complete-kata", "man"] {
         collect(&folder.join(name), name, &mut files)?;
     }
-    let path = folder.with_file_name(&archive);
+    let path = folder.with_file_name(&archive.name);
     fs::write(&path, gzip(&tar(&files)?)?).map_err(|error| failed("write", &path, &error))?;
     for (file, text) in pages::manual(&teller.join("kata-operator"), "kata-operator")? {
         write(&folder.join(file), &text)?;
@@ -291,6 +323,26 @@ fn tracked(root: &Path, folder: &str) -> Result<Vec<File>, String> {
         collect(&root.join(folder).join(name), name, &mut files)?;
     }
     Ok(files)
+}
+
+/// Signs an artifact, and each manifest of an index: a container runtime asks for the signature of what it runs.
+fn sign(key: &Key, artifact: &Artifact, name: &Reference, plain_http: bool) -> Result<(), String> {
+    let (registry, place) = (registry(name, plain_http)?, name.place());
+    for blob in [&artifact.root].into_iter().chain(&artifact.manifests) {
+        let signed = Signed { place: &place, digest: blob.digest() };
+        let at = Reference::new(&place, &signed.tag())?;
+        match registry.manifest(&at.repository, &at.tag)? {
+            Some(there) if key.has_signed(signed, &there) => {}
+            Some(_) => {
+                return Err(format!(
+                    "{at} is not a signature by this key: sign with the key that made it, or delete it in the registry"
+                ));
+            }
+            None => registry.push(&key.sign(signed)?, &at).map(drop)?,
+        }
+    }
+    say(&format!("{name}: signed"));
+    Ok(())
 }
 
 /// Replaces texts of a file; each is there.

@@ -8,6 +8,7 @@ pub(crate) mod archive;
 pub(crate) mod login;
 pub(crate) mod reference;
 pub(crate) mod registry;
+pub(crate) mod signature;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;

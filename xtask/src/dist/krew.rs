@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use clap::ValueEnum as _;
 use serde_json::{Value, json};
 
 use super::machine::Machine;
@@ -11,8 +12,56 @@ use super::{REPOSITORY, failed, sums};
 /// An archive of the plugin, in the folder of what is published.
 #[derive(Debug)]
 pub(super) struct Archive {
-    pub(super) machine: Machine,
+    /// As krew calls it: linux, darwin or windows.
+    os: &'static str,
+    machine: Machine,
     pub(super) name: String,
+}
+
+impl Archive {
+    /// That of the programs that are built here.
+    pub(super) fn linux(machine: Machine) -> Self {
+        Self::new("linux", machine)
+    }
+
+    fn new(os: &'static str, machine: Machine) -> Self {
+        Self { os, machine, name: format!("kubectl-kata_{os}_{}.tar.gz", machine.name()) }
+    }
+
+    fn program(&self) -> &'static str {
+        if self.os == "windows" { "kubectl-kata.exe" } else { "kubectl-kata" }
+    }
+}
+
+/// The archives in a folder, which were built on other systems.
+///
+/// # Errors
+/// If there is none or something else, or one that krew would refuse.
+pub(super) fn foreign(folder: &Path) -> Result<Vec<Archive>, String> {
+    let known = ["darwin", "windows"];
+    let all = known.iter().flat_map(|os| Machine::value_variants().iter().map(|it| (*os, *it)));
+    let all: Vec<Archive> = all.map(|(os, machine)| Archive::new(os, machine)).collect();
+    let fail = |error: std::io::Error| failed("read", folder, &error);
+    for entry in fs::read_dir(folder).map_err(fail)? {
+        let name = entry.map_err(fail)?.file_name();
+        if !all.iter().any(|archive| name == archive.name.as_str()) {
+            let names: Vec<&str> = all.iter().map(|archive| archive.name.as_str()).collect();
+            return Err(format!(
+                "{} is no archive of the plugin for another system; those are {}",
+                folder.join(name).display(),
+                names.join(", ")
+            ));
+        }
+    }
+    let found: Vec<Archive> =
+        all.into_iter().filter(|archive| folder.join(&archive.name).exists()).collect();
+    if found.is_empty() {
+        return Err(format!("{} has no archive of the plugin", folder.display()));
+    }
+    for archive in &found {
+        has_plugin(&folder.join(&archive.name), archive.program())?;
+    }
+    Ok(found)
 }
 
 /// The manifest; `sums` has a line for each archive, all of which will be at `url`.
@@ -24,13 +73,14 @@ pub(super) fn manifest(
 ) -> Result<String, String> {
     let platforms: Result<Vec<Value>, String> = archives
         .iter()
-        .map(|Archive { machine, name }| {
+        .map(|archive| {
+            let name = &archive.name;
             let sum = sum(sums, name).ok_or_else(|| format!("{name} has no digest"))?;
             Ok(json!({
-                "selector": {"matchLabels": {"os": "linux", "arch": machine.name()}},
+                "selector": {"matchLabels": {"os": archive.os, "arch": archive.machine.name()}},
                 "uri": format!("{}/{name}", url.trim_end_matches('/')),
                 "sha256": sum,
-                "bin": "kubectl-kata",
+                "bin": archive.program(),
             }))
         })
         .collect();
@@ -75,17 +125,27 @@ pub(super) fn check(folder: &Path) -> Result<(), String> {
         if sum(&sums, archive) != Some(field("sha256")?) {
             return Err(format!("the krew manifest has another digest of {archive}:\n{sums}"));
         }
-        let names = unpacked(&folder.join(archive))?;
-        for name in [field("bin")?, "LICENSE"] {
-            if !names.iter().any(|it| it == name) {
-                return Err(format!("there is no {name} in {archive}: {}", names.join(", ")));
-            }
-        }
-        if let Some(name) = names.iter().find(|name| name.starts_with('/') || name.contains("..")) {
-            return Err(format!("{archive} would write {name}"));
-        }
+        has_plugin(&folder.join(archive), field("bin")?)?;
     }
     Ok(())
+}
+
+/// Whether an archive has the program and a license, and nothing that leads out of it.
+fn has_plugin(archive: &Path, program: &str) -> Result<(), String> {
+    let names = unpacked(archive)?;
+    for name in [program, "LICENSE"] {
+        if !names.iter().any(|it| it == name) {
+            return Err(format!(
+                "there is no {name} in {}: {}",
+                archive.display(),
+                names.join(", ")
+            ));
+        }
+    }
+    match names.iter().find(|name| name.starts_with('/') || name.contains("..")) {
+        Some(name) => Err(format!("{} would write {name}", archive.display())),
+        None => Ok(()),
+    }
 }
 
 /// The names of what krew unpacks: folders and files, and an archive that has anything else is refused.

@@ -5,21 +5,28 @@
 //! repeated: what is in the registry already is not sent again, and a name that has something else is left alone.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::machine::{self, Machine};
 use super::olm::{self, Published};
 use super::{
-    Options, VERSION, changes, chart, failed, image, programs, push_to, registry, run, sums, write,
+    Options, VERSION, bill, changes, chart, failed, image, krew, programs, push_to, registry, run,
+    sign, sums, write,
 };
-use crate::oci::Artifact;
 use crate::oci::reference::Reference;
+use crate::oci::signature::Key;
+use crate::oci::{Artifact, Blob, Labels};
 use crate::{command, output, say};
 
 /// Stands for a digest that is not known before the build.
 const UNKNOWN: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
+
+/// The type of a CycloneDX document.
+const BILL: &str = "application/vnd.cyclonedx+json";
+/// The type of a configuration without content.
+const EMPTY: &str = "application/vnd.oci.empty.v1+json";
 
 /// Arguments of `release`.
 #[derive(Args, Debug, Clone)]
@@ -39,6 +46,13 @@ pub(crate) struct ReleaseOptions {
     /// Where you will put the archives of the plugin: for its krew manifest, and for OpenShift's console
     #[arg(long, value_name = "URL")]
     files_url: Option<String>,
+    /// A folder with the plugin for other systems, which is built there: kubectl-kata_darwin_arm64.tar.gz and the like, with
+    /// the program and LICENSE
+    #[arg(long, value_name = "FOLDER")]
+    plugins: Option<PathBuf>,
+    /// Sign what is pushed, in the format of cosign: a private key of the curve P-256, as PEM of PKCS #8
+    #[arg(long, value_name = "FILE")]
+    sign_key: Option<PathBuf>,
     /// Say what would be pushed and written, and build nothing
     #[arg(long)]
     dry_run: bool,
@@ -125,14 +139,17 @@ fn publish(root: &Path, options: &ReleaseOptions) -> Result<(), String> {
     machine::has_here(&arch)?;
     machine::check(root, &arch)?;
     Naming::new(root, &names, &arch, UNKNOWN, files_url.as_deref())?;
+    options.plugins.as_deref().map(krew::foreign).transpose()?;
+    let key = options.sign_key.as_deref().map(Key::read).transpose()?;
     let build = Options {
         files_url: files_url.clone(),
+        plugins: options.plugins.clone(),
         version: Some(version.clone()),
         ..Options::new(arch.clone(), *quick)
     };
     let folder = build.folder(root);
     if options.dry_run {
-        plan(&names, &arch, &folder, files_url.is_some());
+        plan(&names, &arch, &folder, options);
         return Ok(());
     }
     for (_, name) in names.each() {
@@ -154,6 +171,12 @@ fn publish(root: &Path, options: &ReleaseOptions) -> Result<(), String> {
     for ((_, name), artifact) in names.each().into_iter().zip(artifacts) {
         push_to(artifact, name, *plain_http)?;
     }
+    attach_bills(root, &arch, &image, &names.image, *plain_http)?;
+    if let Some(key) = &key {
+        for ((_, name), artifact) in names.each().into_iter().zip(artifacts) {
+            sign(key, artifact, name, *plain_http)?;
+        }
+    }
 
     say(&format!("image   {}", names.image.by(&image)));
     say(&format!("bundle  {}", names.bundle.by(&naming.bundle)));
@@ -168,7 +191,7 @@ fn publish(root: &Path, options: &ReleaseOptions) -> Result<(), String> {
 }
 
 /// Says what would be done.
-fn plan(names: &Names, arch: &[Machine], folder: &Path, krew: bool) {
+fn plan(names: &Names, arch: &[Machine], folder: &Path, options: &ReleaseOptions) {
     let arch: Vec<&str> = arch.iter().map(|machine| machine.name()).collect();
     for (what, name) in names.each() {
         say(&format!("{what:<7} {name}"));
@@ -177,8 +200,11 @@ fn plan(names: &Names, arch: &[Machine], folder: &Path, krew: bool) {
         "files   {}: programs and plugin for {}, manifests, chart, CatalogSource, {}checksums, notes",
         folder.display(),
         arch.join(" and "),
-        if krew { "krew manifest, " } else { "" }
+        if options.files_url.is_some() { "krew manifest, " } else { "" }
     ));
+    if options.sign_key.is_none() {
+        say("without --sign-key nothing is signed");
+    }
     say("nothing was built and nothing pushed");
 }
 
@@ -191,6 +217,28 @@ fn is_free(name: &Reference, artifact: &Artifact, plain_http: bool) -> Result<()
         )),
         _ => Ok(()),
     }
+}
+
+/// Attaches the bill of materials of each machine's programs to the image.
+fn attach_bills(
+    root: &Path,
+    arch: &[Machine],
+    image: &Artifact,
+    name: &Reference,
+    plain_http: bool,
+) -> Result<(), String> {
+    let registry = registry(name, plain_http)?;
+    for machine in arch {
+        let mut bill = Blob::new(BILL, bill::of_materials(root, *machine)?.into_bytes());
+        let title = format!("sbom-{}.cdx.json", machine.name());
+        let about = Labels::from([("org.opencontainers.image.title".to_owned(), title)]);
+        bill.descriptor.annotations = about.clone();
+        let (nothing, subject) = (Blob::new(EMPTY, b"{}".to_vec()), &image.root.descriptor);
+        let artifact = Artifact::single(nothing, bill, Some(BILL), Some(subject), about)?;
+        registry.attach(&artifact, &name.repository, subject)?;
+    }
+    say(&format!("{name}: {} bills of materials attached", arch.len()));
+    Ok(())
 }
 
 /// Writes the files that name what is published, and their checksums.

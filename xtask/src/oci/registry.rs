@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::{HeaderMap, Method, Request, Uri, header};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::login::Login;
 use super::reference::Reference;
-use super::{Artifact, Blob, INDEX, MANIFEST, digest};
+use super::{Artifact, Blob, Descriptor, INDEX, MANIFEST, digest};
 
 /// The most bytes of an answer that are read; manifests of 4 MiB are the most that registries take.
 const LIMIT: u64 = 4 << 20;
@@ -102,14 +102,22 @@ impl Registry {
     /// # Errors
     /// As with [`Registry::push`].
     pub(crate) fn named(&self, name: &Reference) -> Result<Option<String>, String> {
-        let url = format!("{}/v2/{}/manifests/{}", self.origin, name.repository, name.tag);
+        Ok(self.manifest(&name.repository, &name.tag)?.map(|bytes| digest(&bytes)))
+    }
+
+    /// What has a name or a digest.
+    ///
+    /// # Errors
+    /// As with [`Registry::push`].
+    pub(crate) fn manifest(&self, repository: &str, name: &str) -> Result<Option<Vec<u8>>, String> {
+        let url = format!("{}/v2/{repository}/manifests/{name}", self.origin);
         let accept = format!("{INDEX}, {MANIFEST}");
         let headers = [(header::ACCEPT, accept.as_str())];
-        let answer = self.send(&name.repository, &Method::GET, &url, &headers, &[])?;
+        let answer = self.send(repository, &Method::GET, &url, &headers, &[])?;
         match answer.status {
-            200 => Ok(Some(digest(&answer.body))),
+            200 => Ok(Some(answer.body)),
             404 => Ok(None),
-            _ => Err(self.refused(&format!("look for {name}"), &answer)),
+            _ => Err(self.refused(&format!("look for {repository}:{name}"), &answer)),
         }
     }
 
@@ -118,8 +126,60 @@ impl Registry {
     /// # Errors
     /// If the registry cannot be reached, refuses, or answers what it must not.
     pub(crate) fn push(&self, artifact: &Artifact, to: &Reference) -> Result<Pushed, String> {
-        let mut pushed = Pushed::default();
         let repository = &to.repository;
+        let pushed = self.upload_missing(artifact, repository)?;
+        for manifest in &artifact.manifests {
+            self.put(repository, manifest.digest(), manifest)?;
+        }
+        // Where names cannot be changed, one is refused even to what has it.
+        if self.named(to)?.as_deref() != Some(artifact.root.digest()) {
+            self.put(repository, &to.tag, &artifact.root)?;
+        }
+        Ok(pushed)
+    }
+
+    /// Pushes what is said of something else, its subject: it has no name, and is found by that.
+    ///
+    /// # Errors
+    /// As with [`Registry::push`].
+    pub(crate) fn attach(
+        &self,
+        artifact: &Artifact,
+        repository: &str,
+        subject: &Descriptor,
+    ) -> Result<(), String> {
+        self.upload_missing(artifact, repository)?;
+        let root = &artifact.root;
+        if self.put(repository, root.digest(), root)?.header("oci-subject").is_some() {
+            return Ok(());
+        }
+        // A registry before version 1.1 of the specification lists nothing: clients do, under a tag.
+        let tag = subject.digest.replace(':', "-");
+        let there = self.manifest(repository, &tag)?;
+        let empty = || json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": []});
+        let mut index: Value = match &there {
+            Some(bytes) => serde_json::from_slice(bytes).unwrap_or_default(),
+            None => empty(),
+        };
+        let Some(list) = index["manifests"].as_array_mut() else {
+            return Err(format!("{}/{repository}:{tag} is no list of what is attached", self.name));
+        };
+        if list.iter().any(|it| it["digest"] == root.digest()) {
+            return Ok(());
+        }
+        let mut entry = serde_json::to_value(&root.descriptor).map_err(|it| it.to_string())?;
+        let manifest: Value = serde_json::from_slice(&root.bytes).unwrap_or_default();
+        for field in ["artifactType", "annotations"] {
+            if let Some(value) = manifest.get(field) {
+                entry[field] = value.clone();
+            }
+        }
+        list.push(entry);
+        self.put(repository, &tag, &Blob::json(INDEX, &index)?).map(drop)
+    }
+
+    fn upload_missing(&self, artifact: &Artifact, repository: &str) -> Result<Pushed, String> {
+        let mut pushed = Pushed::default();
         for blob in artifact.contents.iter().flatten() {
             if self.has(repository, "blobs", blob.digest())? {
                 pushed.there += 1;
@@ -127,13 +187,6 @@ impl Registry {
                 self.upload(repository, blob)?;
                 pushed.sent += 1;
             }
-        }
-        for manifest in &artifact.manifests {
-            self.put(repository, manifest.digest(), manifest)?;
-        }
-        // Where names cannot be changed, one is refused even to what has it.
-        if self.named(to)?.as_deref() != Some(artifact.root.digest()) {
-            self.put(repository, &to.tag, &artifact.root)?;
         }
         Ok(pushed)
     }
@@ -180,7 +233,7 @@ impl Registry {
     }
 
     /// Puts a manifest under its digest or a tag, and reads it again.
-    fn put(&self, repository: &str, name: &str, manifest: &Blob) -> Result<(), String> {
+    fn put(&self, repository: &str, name: &str, manifest: &Blob) -> Result<Answer, String> {
         let what = format!("put the manifest {repository}:{name}");
         let url = format!("{}/v2/{repository}/manifests/{name}", self.origin);
         let media_type = manifest.descriptor.media_type;
@@ -196,7 +249,7 @@ impl Registry {
             return Err(self.refused(&format!("read the manifest {repository}:{name}"), &read));
         }
         if read.body == manifest.bytes {
-            Ok(())
+            Ok(answer)
         } else {
             Err(format!(
                 "{} has another manifest under {repository}:{name} than was put there",

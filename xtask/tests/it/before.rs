@@ -30,6 +30,14 @@ fn a_release_says_before_the_build_what_is_wrong() {
         (&["--to", to, "--version", mine, "--arch", "arm64,arm64"], "--arch names arm64 twice"),
         (&["--to", "kata", "--version", mine], "is not the name of a registry"),
         (&["--to", &closed(), "--version", mine, "--quick"], "cannot reach http://127.0.0.1:"),
+        (
+            &["--to", to, "--version", mine, "--quick", "--plugins", "../docs"],
+            "is no archive of the plugin",
+        ),
+        (
+            &["--to", to, "--version", mine, "--quick", "--sign-key", "../LICENSE"],
+            "no section BEGIN",
+        ),
     ] {
         let words = [&["release", "--allow-dirty"], words].concat();
         xtask(&folder.0, &words).says(false, &[said]);

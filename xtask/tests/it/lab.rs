@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 /// What is asked for under the name of an image.
-const OCI: &str =
+pub(crate) const OCI: &str =
     "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json";
 
 /// A folder of one test's own.

@@ -14,3 +14,4 @@ mod hostile;
 mod lab;
 mod published;
 mod pushes;
+mod signed;

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::lab::{Folder, Registry, image, xtask};
+use crate::lab::{Folder, OCI, Registry, image, xtask};
+use crate::signed::{keys, verify};
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
@@ -85,6 +86,7 @@ impl Drop for Containerd {
 }
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 /// The SHA-256 of bytes.
 fn hex(bytes: &[u8]) -> String {
@@ -97,14 +99,18 @@ const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-test.1");
 /// One command publishes a version; containerd of three releases pulls the image by its digest and runs what is in it, and Helm
 /// installs the chart from the registry.
 #[test]
-#[ignore = "needs docker-registry, containerd, kubectl and helm"]
+#[ignore = "needs docker-registry, openssl, containerd, kubectl and helm"]
 fn a_version_is_published_pulled_and_installed() {
     let folder = Folder::new("p");
     let registry = Registry::start(&folder.0, None);
     let place = format!("{}/kata", registry.name);
     let url = "https://files.example.com/kata";
     let words = ["release", "--quick", "--allow-dirty", "--version", VERSION, "--to", &place];
-    let words = [&words[..], &["--files-url", url]].concat();
+    let (private, public) = keys(&folder.0, "release");
+    let key = private.to_str().unwrap();
+    let plugins = plugins(&folder);
+    let more = ["--files-url", url, "--sign-key", key, "--plugins", plugins.to_str().unwrap()];
+    let words = [&words[..], &more].concat();
     let first = xtask(&folder.0, &words);
     first.says(true, &["kata-operator:v", "2 blobs pushed", &format!("--version {VERSION}")]);
     let again = xtask(&folder.0, &words);
@@ -124,7 +130,10 @@ fn a_version_is_published_pulled_and_installed() {
         assert!(!manifests.contains("registry.invalid"), "{file}");
     }
     let krew = fs::read_to_string(files.join("kata.yaml")).unwrap();
-    assert!(krew.contains(&format!("{url}/kubectl-kata_linux_")), "{krew}");
+    for os in ["linux", "darwin", "windows"] {
+        assert!(krew.contains(&format!("{url}/kubectl-kata_{os}_")), "{krew}");
+    }
+    assert!(krew.contains("bin: kubectl-kata.exe"), "{krew}");
     assert!(krew.contains(&format!("version: v{VERSION}")), "{krew}");
     let manifests = registry.layer("kata/kata-operator-bundle", VERSION);
     let downloads = &manifests["manifests/kubectl-kata.consoleclidownload.yaml"];
@@ -152,12 +161,60 @@ fn a_version_is_published_pulled_and_installed() {
     for text in [version, catalog] {
         assert!(!text.contains("registry.invalid"), "{text}");
     }
+    let tag = format!("v{VERSION}");
+    for (name, tag) in [
+        ("kata/kata-operator", tag.as_str()),
+        ("kata/kata-operator-bundle", &tag),
+        ("kata/kata-operator-catalog", &tag),
+        ("kata/charts/kata-operator", VERSION),
+    ] {
+        let digest = hex(&registry.get(&format!("{name}/manifests/{tag}"), OCI));
+        verify(&folder.0, &registry, name, &format!("sha256:{digest}"), &public).unwrap();
+    }
+    bill(&registry, &first.digest());
     // Whoever has installed it relies on what it is.
     let other = ["release", "--quick", "--allow-dirty", "--version", VERSION, "--to", &place];
     let refused = xtask(&folder.0, &other);
     refused.says(false, &["kata-operator-bundle:v", "with other content", "nothing was pushed"]);
     containerd(&folder, &by_digest, &archive);
     helm(&folder, &place, &by_digest);
+}
+
+/// Archives of the plugin as they come from other systems.
+fn plugins(folder: &Folder) -> PathBuf {
+    let (plugins, content) = (folder.0.join("plugins"), folder.0.join("content"));
+    for folder in [&plugins, &content] {
+        fs::create_dir(folder).unwrap();
+    }
+    for name in ["LICENSE", "kubectl-kata", "kubectl-kata.exe"] {
+        fs::write(content.join(name), name).unwrap();
+    }
+    for (name, program) in [("darwin_arm64", "kubectl-kata"), ("windows_amd64", "kubectl-kata.exe")]
+    {
+        let mut tar = Command::new("tar");
+        tar.arg("-czf").arg(plugins.join(format!("kubectl-kata_{name}.tar.gz")));
+        assert!(
+            tar.args(["-C", content.to_str().unwrap(), "LICENSE", program])
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+    plugins
+}
+
+/// The registry lists what is attached to the image.
+fn bill(registry: &Registry, digest: &str) {
+    let of_image = format!("kata/kata-operator/manifests/{}", digest.replace(':', "-"));
+    let list = registry.json(&of_image, INDEX)["manifests"].take();
+    assert_eq!(list.as_array().unwrap().len(), 1, "{list}");
+    assert_eq!(list[0]["artifactType"], "application/vnd.cyclonedx+json");
+    let attached = list[0]["digest"].as_str().unwrap();
+    let attached = registry.json(&format!("kata/kata-operator/manifests/{attached}"), MANIFEST);
+    assert_eq!(attached["subject"]["digest"], digest);
+    let document = attached["layers"][0]["digest"].as_str().unwrap();
+    let document = registry.json(&format!("kata/kata-operator/blobs/{document}"), "*/*");
+    assert_eq!(document["bomFormat"], "CycloneDX");
 }
 
 /// The chart comes from the registry into a simulated cluster, and names the image by its digest.

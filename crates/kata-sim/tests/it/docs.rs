@@ -17,9 +17,10 @@ use crate::kubectl_process::{command, named_kubectl, repository, run};
 use crate::site::{Site, programs};
 
 /// Foreign programs that `sh` blocks name: their options are not checked.
-const FOREIGN: [&str; 18] = [
+const FOREIGN: [&str; 20] = [
     "cargo",
     "containerd",
+    "cosign",
     "cp",
     "crictl",
     "curl",
@@ -31,6 +32,7 @@ const FOREIGN: [&str; 18] = [
     "mdbook",
     "oc",
     "oc-mirror",
+    "openssl",
     "promtool",
     "skopeo",
     "ssh",
