@@ -32,6 +32,7 @@ pub(super) async fn facts(
         kube::Error::UpgradeConnection(error) if error.to_string().contains("403") => {
             Silence::Forbidden
         }
+        kube::Error::Api(status) => Silence::Failed(status.message),
         error => Silence::Failed(error.to_string()),
     })?;
     let mut text = String::new();
