@@ -41,6 +41,7 @@ const PARTS: [(&str, &[&str]); 6] = [
             "agent-sandboxes",
             "size-and-tune",
             "air-gapped",
+            "accept",
             "support-matrix",
             "production-checklist",
             "upgrade",

@@ -151,6 +151,9 @@ pub const MONITOR_ACCOUNT: &str = "monitor";
 pub const MONITOR_CONSTRAINTS: &str = "sandboxed-containers-operator-scc";
 /// The Service of kata-monitor in the operator's namespace (compatible).
 pub const MONITOR_SERVICE: &str = "metrics";
+/// The label of the node on which `kubectl kata accept` works. The KataConfig of that run selects it; its value says whether
+/// the operator belongs to the run, too, so that a later one can remove what an earlier one left.
+pub const ACCEPT_LABEL: &str = "kata-operator.dev/accept";
 /// The operator's default namespace on OpenShift (compatible); see [`crate::platform::Platform::namespace`].
 pub const NAMESPACE: &str = "openshift-sandboxed-containers-operator";
 

@@ -121,6 +121,8 @@ pub enum Command {
     Doctor(DoctorArguments),
     /// Prove that pods run in virtual machines of their own
     Verify(VerifyArguments),
+    /// Prove the whole life of Kata on one node: install it, run pods, remove it, and compare with before
+    Accept(AcceptArguments),
     /// Why a pod does not run, or is not sandboxed
     #[command(alias = "explain")]
     Why(WhyArguments),
@@ -260,6 +262,35 @@ pub struct VerifyArguments {
     pub keep: bool,
 }
 
+/// Arguments of `accept`.
+#[derive(Args, Debug, Default)]
+pub struct AcceptArguments {
+    /// The node; its container runtime is restarted a few times, and on OpenShift it reboots twice
+    #[arg(long, value_name = "NAME")]
+    pub node: String,
+    /// Image of the operator, if the cluster has none [default: the one published with this program, if one was]
+    #[arg(long, value_name = "REF")]
+    pub operator_image: Option<String>,
+    /// Image with the runtime's files, for clusters without the Machine Config Operator
+    #[arg(long, value_name = "REF")]
+    pub payload_image: Option<String>,
+    /// Another image with the runtime's files: the node is upgraded to it and back, beside a running sandbox
+    #[arg(long, value_name = "REF")]
+    pub second_payload_image: Option<String>,
+    /// Also write the report into this file, as an HTML page
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// How long the installation, a change and the removal may take
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "1h")]
+    pub timeout: Duration,
+    /// Do not ask
+    #[arg(long, short)]
+    pub yes: bool,
+    /// Change nothing: print the plan, and let the API server check the objects
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
 /// Arguments of `retry`.
 #[derive(Args, Debug, Default)]
 pub struct RetryArguments {
@@ -392,7 +423,7 @@ impl From<Platform> for kata_api::platform::Platform {
 }
 
 /// Whether a command asks before it changes the cluster, and waits afterwards.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct ChangeArguments {
     /// Do not ask
     #[arg(long, short)]
@@ -406,7 +437,7 @@ pub struct ChangeArguments {
 }
 
 /// Arguments of `install`.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct InstallArguments {
     /// Name of the KataConfig
     #[arg(long, value_name = "NAME", default_value = "cluster-kataconfig")]

@@ -1,5 +1,6 @@
 //! The verbs. Each reads, asks what to make of it, and prints.
 
+mod accept;
 mod codes;
 pub(crate) mod completion;
 mod doctor;
@@ -75,6 +76,7 @@ pub(crate) async fn online(command: &Command, context: Context<'_, '_>) -> Resul
         Command::Wait(arguments) => wait::run(arguments, context).await,
         Command::Doctor(arguments) => doctor::run(arguments, context).await,
         Command::Verify(arguments) => verify::run(arguments, context).await,
+        Command::Accept(arguments) => accept::run(arguments, context).await,
         Command::MustGather(arguments) => must_gather::run(arguments, context).await,
         Command::Why(arguments) => why::run(arguments, context).await,
         Command::History(arguments) => history::run(arguments, context).await,

@@ -9,12 +9,14 @@ use serde::Serialize;
 
 use crate::api::Gap;
 
+mod acceptance;
 mod checks;
 mod history;
 mod lists;
 mod removal;
 mod verdicts;
 
+pub(crate) use acceptance::{AcceptReport, Environment, Fact, FactResult, Step};
 pub(crate) use checks::{Category, Check, CheckReport, CheckResult, CheckSummary};
 pub(crate) use history::{ChangeResult, HistoryReport, NodeChange, NodeHistory, StepTime};
 pub(crate) use lists::{NodeList, NodeRow, PodList, PodRow};

@@ -10,7 +10,7 @@ use crate::arguments::Arguments;
 /// Global options that each command's help has all the same.
 const SHOWN: [&str; 3] = ["namespace", "all_namespaces", "output"];
 /// Examples of commands, without `kubectl kata`.
-const EXAMPLES: [(&str, &[&str]); 20] = [
+const EXAMPLES: [(&str, &[&str]); 21] = [
     ("status", &["status", "status --nodes -w"]),
     ("wait", &["wait --timeout 2h", "wait --for node/worker-1=Ready"]),
     ("doctor", &["doctor --pre", "doctor", "doctor -f kataconfig.yaml --offline"]),
@@ -18,6 +18,7 @@ const EXAMPLES: [(&str, &[&str]); 20] = [
         "verify",
         &["verify --node worker-1", "verify pod/web-0 -n shop", "verify pod/web-0 -n shop --host"],
     ),
+    ("accept", &["accept --node worker-1 --dry-run", "accept --node worker-1 --yes -o json"]),
     ("why", &["why pod/web-0 -n shop", "why deployment/web -n shop"]),
     ("pods", &["pods -A", "pods -n shop -o wide"]),
     ("nodes", &["nodes", "nodes worker-1 -o wide"]),

@@ -54,6 +54,18 @@ impl<'a> Printer<'a> {
         Self { out, err, style, live, drawn: 0, told: [Told::Nothing; 2] }
     }
 
+    /// One whose data goes elsewhere; its talk is the same.
+    pub(crate) fn aside<'b>(&'b mut self, out: &'b mut dyn Write) -> Printer<'b> {
+        Printer {
+            out,
+            err: self.err,
+            style: self.style,
+            live: self.live,
+            drawn: 0,
+            told: [Told::Nothing; 2],
+        }
+    }
+
     /// What the terminal can show.
     pub(crate) fn style(&self) -> Style {
         self.style

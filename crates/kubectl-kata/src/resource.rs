@@ -16,7 +16,11 @@ pub(crate) struct Resource {
     pub(crate) plural: &'static str,
 }
 
-const fn resource(group: &'static str, version: &'static str, plural: &'static str) -> Resource {
+pub(crate) const fn resource(
+    group: &'static str,
+    version: &'static str,
+    plural: &'static str,
+) -> Resource {
     Resource { group, version, plural }
 }
 

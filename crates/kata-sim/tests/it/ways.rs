@@ -146,6 +146,26 @@ fn with_manifests() {
     }
 }
 
+/// With the roles and policies of the manifests, and a plugin that asks over HTTP.
+#[test]
+#[ignore = "needs kubectl and helm"]
+fn a_cluster_is_accepted() {
+    for (platform, namespace) in PLATFORMS {
+        let mut site = Site::start(&format!("accept-{platform}"), platform, &["--speed", "60"]);
+        site.good(&format!(
+            "kata-operator manifests --image registry.example.com/kata-operator:v1 --platform {platform} | kubectl apply \
+             --server-side -f -"
+        ));
+        site.good(&format!(
+            "kubectl wait --for=condition=Available deployment/kata-operator -n {namespace} --timeout=60s"
+        ));
+        let said = site.good("kubectl kata accept --node worker-0 --timeout 10m --yes -o wide");
+        assert!(said.contains("ACCEPTED  node worker-0"), "{said}");
+        let left = site.good("kubectl get kataconfigs,katanodes,runtimeclasses -o name");
+        assert_eq!(left, "", "{said}");
+    }
+}
+
 #[test]
 #[ignore = "needs kubectl and helm"]
 fn with_kustomize() {

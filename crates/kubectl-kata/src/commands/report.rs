@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::settings::Output;
 
-mod page;
+pub(super) mod page;
 mod timeline;
 mod verified;
 

@@ -14,12 +14,13 @@ use crate::printer::Printer;
 /// A kind of document and its schema.
 type Kind = (&'static str, fn() -> Value);
 
-const ALL: [Kind; 11] = [
+const ALL: [Kind; 12] = [
     ("StatusReport", of::<document::StatusReport>),
     ("PodList", of::<document::PodList>),
     ("NodeList", of::<document::NodeList>),
     ("CheckReport", of::<document::CheckReport>),
     ("VerifyReport", of::<document::VerifyReport>),
+    ("AcceptReport", of::<document::AcceptReport>),
     ("WhyReport", of::<document::WhyReport>),
     ("HistoryReport", of::<document::HistoryReport>),
     ("GatherReport", of::<document::GatherReport>),

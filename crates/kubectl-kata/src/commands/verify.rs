@@ -65,15 +65,7 @@ pub(crate) async fn run(
     let allowed = [Output::Table, Output::Wide, Output::Short, Output::Json, Output::Yaml];
     expect_output(context.settings, &allowed, "verify")?;
     let kata = Kata::read(&context.api).await?;
-    let interrupted = context.interrupted();
-    let verdicts = match &arguments.target {
-        Some(target) => {
-            let verdict = pod::verify(target, arguments, &kata, interrupted, context).await?;
-            verdict.map(|verdict| vec![verdict])
-        }
-        None => nodes(arguments, &kata, interrupted, context).await?,
-    };
-    let Some(verdicts) = verdicts else {
+    let Some(verdicts) = verdicts(arguments, &kata, context).await? else {
         let text = context.marked("interrupted; the probes are deleted");
         context.printer.say(&text)?;
         return Ok(Exit::Interrupted);
@@ -91,6 +83,22 @@ pub(crate) async fn run(
         print(&report, context)?;
     }
     Ok(exit(&report))
+}
+
+/// The verdict about a pod, or about nodes; `None` if the user wants no more.
+pub(super) async fn verdicts(
+    arguments: &VerifyArguments,
+    kata: &Kata,
+    context: &mut Context<'_, '_>,
+) -> Result<Option<Vec<Verdict>>, Failure> {
+    let interrupted = context.interrupted();
+    match &arguments.target {
+        Some(target) => {
+            let verdict = pod::verify(target, arguments, kata, interrupted, context).await?;
+            Ok(verdict.map(|verdict| vec![verdict]))
+        }
+        None => nodes(arguments, kata, interrupted, context).await,
+    }
 }
 
 fn exit(report: &VerifyReport) -> Exit {
@@ -369,7 +377,7 @@ fn table(signals: &[Signal], style: &Style) -> Table {
 const WIDE: usize = 120;
 
 /// The beginning and the end of an identifier, and the beginning of everything else, in at most so many characters.
-fn short(text: &str, room: usize) -> String {
+pub(super) fn short(text: &str, room: usize) -> String {
     let count = text.chars().count();
     if count <= room {
         return text.to_owned();

@@ -154,6 +154,27 @@ async fn what_node_agents_say_is_shown() {
     }
 }
 
+/// A proof, in a pipe with every fact and on a terminal that cannot be redrawn; one that fails is a table with the reason.
+#[tokio::test(start_paused = true)]
+async fn a_proof_reads_as_written_down() {
+    let lab = Lab::on(Platform::Kubernetes);
+    let line = "accept --node worker-0 --yes";
+    let mut text = format!("$ kubectl kata {line}\n\n");
+    append(&mut text, &lab, &format!("{line} --dry-run")).await;
+    for line in [&format!("{line} -o wide"), line] {
+        let done = lab.kata_command(line).await.expect(0);
+        text.push_str(&format!(
+            "$ kubectl kata {line}\n{}--- standard error\n{}\n",
+            done.out, done.err
+        ));
+    }
+    lab.fault("worker-0", "no-kvm");
+    let line = format!("{line} --timeout 1m");
+    let done = lab.kata_command(&line).await.expect(1);
+    text.push_str(&format!("$ kubectl kata {line}\n{}--- standard error\n{}", done.out, done.err));
+    compare("accept", &text);
+}
+
 /// Appends a command and what it prints on a terminal of 80 columns.
 async fn append(text: &mut String, lab: &Lab, line: &str) {
     let place = Place::terminal(80);

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::lab::{Done, Lab, Place};
 
 /// Commands in every state of a cluster; those that change it come last.
-const LINES: [&str; 40] = [
+const LINES: [&str; 41] = [
     "retry --all",
     "pause --dry-run",
     "resume --dry-run",
@@ -25,6 +25,7 @@ const LINES: [&str; 40] = [
     "verify --node worker-0",
     "verify --node nobody",
     "verify pod/web -n test-kata",
+    "accept --node worker-0 --dry-run",
     "why pod/web -n test-kata",
     "why pod/nobody",
     "pods -A",

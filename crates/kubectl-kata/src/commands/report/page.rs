@@ -69,12 +69,14 @@ svg .mark { stroke: var(--line); }
 @media print { body { margin: 0; max-width: none; } tr, svg { break-inside: avoid; } }
 ";
 
-/// The whole page.
-pub(super) fn page(contents: &Contents) -> Markup {
-    let status = &contents.status;
-    let name = status.config.as_ref().map_or("no KataConfig", |config| config.name.as_str());
-    let rollout = timeline::rollout(&contents.histories);
-    let verdict = verdict(status);
+/// A page that has everything in itself. `as_of` is when it was true.
+pub(in crate::commands) fn frame(
+    title: &str,
+    (success, verdict): (bool, &str),
+    as_of: Timestamp,
+    simulated: bool,
+    body: &Markup,
+) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -82,39 +84,52 @@ pub(super) fn page(contents: &Contents) -> Markup {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
-                title { "Kata roll-out: " (name) }
+                title { (title) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                h1 { "Kata roll-out: " (name) }
-                p class=(if status.success { "verdict good" } else { "verdict bad" }) { (verdict) }
-                p class="note" { "As of " (contents.now.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()) "." }
-                @if status.head.simulated {
+                h1 { (title) }
+                p class=(if success { "verdict good" } else { "verdict bad" }) { (verdict) }
+                p class="note" { "As of " (as_of.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()) "." }
+                @if simulated {
                     p class="banner" { "This cluster is simulated: nothing on this page was measured." }
                 }
-                (summary(contents, &rollout))
-                @if let Some(verified) = &contents.verified { (proof(verified)) }
-                h2 { "Timeline of the last roll-out" }
-                @if rollout.is_empty() {
-                    p { "No change of a node is recorded." }
-                } @else {
-                    div class="timeline" { (timeline::svg(&rollout)) }
-                    p class="note" {
-                        "Up to two minutes of a step (of a reboot: half a minute) may be counted in the step before."
-                    }
-                    @for line in medians(rollout.iter().flat_map(|(_, changes)| *changes)) { p { (line) } }
-                }
-                h2 { "Findings" }
-                (findings(&status.problems))
-                h2 { "Nodes" }
-                (nodes(contents))
-                @if !status.gaps.is_empty() {
-                    h2 { "Not seen" }
-                    ul { @for gap in &status.gaps { li { (gap.sentence()) } } }
-                }
+                (body)
             }
         }
     }
+}
+
+/// The whole page.
+pub(super) fn page(contents: &Contents) -> Markup {
+    let status = &contents.status;
+    let name = status.config.as_ref().map_or("no KataConfig", |config| config.name.as_str());
+    let rollout = timeline::rollout(&contents.histories);
+    let verdict = verdict(status);
+    let body = html! {
+        (summary(contents, &rollout))
+        @if let Some(verified) = &contents.verified { (proof(verified)) }
+        h2 { "Timeline of the last roll-out" }
+        @if rollout.is_empty() {
+            p { "No change of a node is recorded." }
+        } @else {
+            div class="timeline" { (timeline::svg(&rollout)) }
+            p class="note" {
+                "Up to two minutes of a step (of a reboot: half a minute) may be counted in the step before."
+            }
+            @for line in medians(rollout.iter().flat_map(|(_, changes)| *changes)) { p { (line) } }
+        }
+        h2 { "Findings" }
+        (findings(&status.problems))
+        h2 { "Nodes" }
+        (nodes(contents))
+        @if !status.gaps.is_empty() {
+            h2 { "Not seen" }
+            ul { @for gap in &status.gaps { li { (gap.sentence()) } } }
+        }
+    };
+    let title = format!("Kata roll-out: {name}");
+    frame(&title, (status.success, &verdict), contents.now, status.head.simulated, &body)
 }
 
 /// Whether the roll-out is done, in a sentence.
