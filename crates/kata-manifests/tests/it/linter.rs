@@ -35,6 +35,7 @@ fn checkov_accepts_manifests_and_chart() {
 fn checkov_accepts_the_workflow_of_ci() {
     accepts("github_actions", ".github/workflows/ci.yaml", 20);
     accepts("github_actions", ".github/workflows/release.yaml", 20);
+    accepts("github_actions", ".github/workflows/accept.yaml", 15);
 }
 
 /// Checkov has no finding in a file, and applied at least so many rules of a framework to it.

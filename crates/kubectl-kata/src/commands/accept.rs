@@ -57,7 +57,7 @@ pub(crate) async fn run(
         return Refusal::new(text, "delete or rename it").print(context);
     }
     let extent = Extent::of(&earlier, context).await?;
-    let install = installation(arguments, node, extent);
+    let install = installation(arguments, &found, extent);
     if let Some(exit) = announce(&install, &earlier, extent, node, context).await? {
         return Ok(exit);
     }
@@ -70,11 +70,10 @@ pub(crate) async fn run(
         return Ok(exit);
     }
     let begun = context.settings.now();
-    let mut course = Course::new(node, &found, arguments, extent);
+    let mut course = Course::new(node, &found, arguments, &install, extent);
     let interrupted = Box::pin(course.run(&earlier, context)).await?;
     let report = AcceptReport {
         head: Head::new("AcceptReport", kata.is_simulated()),
-        cluster: context.place.clone(),
         time: begun,
         success: !interrupted
             && course
@@ -104,11 +103,16 @@ pub(crate) async fn run(
 }
 
 /// The installation of the proof. The node has its label when it begins.
-fn installation(arguments: &AcceptArguments, node: &str, extent: Extent) -> InstallArguments {
+fn installation(arguments: &AcceptArguments, object: &Value, extent: Extent) -> InstallArguments {
+    let mut selector = format!("{}={}", names::ACCEPT_LABEL, extent.value());
+    // A node of the control plane is selected only if the selector names it.
+    let role = names::CONTROL_PLANE_ROLE_LABEL;
+    if let Some(value) = object["metadata"]["labels"][role].as_str() {
+        selector.push_str(&format!(",{role}={value}"));
+    }
     InstallArguments {
         name: NAME.to_owned(),
-        node_selector: Some(format!("{}={}", names::ACCEPT_LABEL, extent.value())),
-        node: vec![node.to_owned()],
+        node_selector: Some(selector),
         operator_image: arguments.operator_image.clone(),
         payload_image: arguments.payload_image.clone(),
         change: ChangeArguments { yes: true, wait: false, timeout: arguments.timeout },
@@ -134,7 +138,11 @@ async fn announce(
         context.printer.say("An earlier run left something, which is removed first.")?;
         return Ok(None);
     }
-    let trial = InstallArguments { dry_run: DryRun::Server, ..install.clone() };
+    let mut trial = InstallArguments { dry_run: DryRun::Server, ..install.clone() };
+    let selector = trial.node_selector.as_deref().unwrap_or_default();
+    if !selector.contains(names::CONTROL_PLANE_ROLE_LABEL) {
+        trial.node = vec![node.to_owned()];
+    }
     let interrupt = context.interrupt.clone();
     let exit = aside(context, interrupt, async |context: &mut Context<'_, '_>| {
         install::run(&trial, context).await

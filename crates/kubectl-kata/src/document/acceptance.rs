@@ -74,14 +74,12 @@ pub(crate) struct Step {
     pub(crate) facts: Vec<Fact>,
 }
 
-/// The result of `accept`.
+/// The result of `accept`. It has no address of the cluster, so that it can be sent to others.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AcceptReport {
     #[serde(flatten)]
     pub(crate) head: Head,
-    /// The API server and the context of the kubeconfig.
-    pub(crate) cluster: String,
     /// When it began.
     #[schemars(with = "String")]
     pub(crate) time: Timestamp,

@@ -11,10 +11,10 @@ use tokio::time::Instant;
 
 use super::belongings::{self, Belongings, Extent, NAME, undisturbed};
 use super::inventory::Inventory;
-use super::{aside, installation, quietly};
+use super::{aside, quietly};
 use crate::Context;
 use crate::api::{Scope, Trouble};
-use crate::arguments::{AcceptArguments, VerifyArguments};
+use crate::arguments::{AcceptArguments, InstallArguments, VerifyArguments};
 use crate::cluster::{Kata, operator_quietly, version};
 use crate::commands::{install, verify, wait};
 use crate::document::{Environment, Fact, FactResult, SignalVerdict, Step, Verdict, VerifyResult};
@@ -61,6 +61,7 @@ impl From<std::io::Error> for Stop {
 pub(super) struct Course<'a> {
     node: &'a str,
     arguments: &'a AcceptArguments,
+    install: &'a InstallArguments,
     extent: Extent,
     begun: Instant,
     pub(super) environment: Environment,
@@ -72,6 +73,7 @@ impl<'a> Course<'a> {
         node: &'a str,
         object: &Value,
         arguments: &'a AcceptArguments,
+        install: &'a InstallArguments,
         extent: Extent,
     ) -> Self {
         let info = |field: &str| {
@@ -86,7 +88,7 @@ impl<'a> Course<'a> {
             ..Environment::default()
         };
         let begun = Instant::now();
-        Self { node, arguments, extent, begun, environment, steps: Vec::new() }
+        Self { node, arguments, install, extent, begun, environment, steps: Vec::new() }
     }
 
     /// Makes all steps; whether the user ended them. What was made is removed all the same.
@@ -189,11 +191,11 @@ impl<'a> Course<'a> {
         self.environment.kubernetes = version(api).await?.git_version;
         // By the label the next run finds what this one made, and so it comes first.
         belongings::label(self.node, Some(self.extent.value()), context).await?;
-        let install = installation(self.arguments, self.node, self.extent);
+        let install = self.install;
         let interrupt = context.interrupt.clone();
         let (installed, said) =
             quietly(context, interrupt, async |context: &mut Context<'_, '_>| {
-                install::run(&install, context).await
+                install::run(install, context).await
             })
             .await;
         match installed? {
@@ -708,6 +710,8 @@ fn pod(name: &str, image: &str, class: Option<&str>, node: Option<&str>) -> Valu
         "automountServiceAccountToken": false,
         "enableServiceLinks": false,
         "terminationGracePeriodSeconds": 0,
+        // The node may be of the control plane.
+        "tolerations": [{"operator": "Exists", "effect": "NoSchedule"}],
         "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [{
             "name": "main",
