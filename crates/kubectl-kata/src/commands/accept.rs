@@ -39,8 +39,9 @@ pub(crate) async fn run(
     let allowed = [Output::Table, Output::Wide, Output::Json, Output::Yaml];
     expect_output(context.settings, &allowed, "accept")?;
     let kata = Kata::read(&context.api).await?;
-    let foreign = kata.active().and_then(|config| config.metadata.name.as_deref());
-    if let Some(name) = foreign.filter(|name| *name != NAME) {
+    let mut names = kata.configs.items().iter().filter_map(|it| it.metadata.name.as_deref());
+    // Not the active one alone: another would become active once ours is gone.
+    if let Some(name) = names.find(|name| *name != NAME) {
         let text = format!(
             "there is KataConfig {name}, and this command begins with a cluster without one"
         );

@@ -2,7 +2,7 @@
 //! happen. What stands in the way is [`kata_plan::decide`]'s answer for a KataConfig that is being deleted.
 
 mod eviction;
-mod operator;
+pub(super) mod operator;
 mod plan;
 
 use eviction::evict;

@@ -9,7 +9,7 @@ use simcluster::world::{NodeFault, Platform};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::lab::{Lab, Place};
+use crate::lab::{Lab, Place, kata_configs};
 
 const LINE: &str = "accept --node worker-0 --operator-image registry.example/operator:v1 --yes";
 const STEPS: [&str; 12] = [
@@ -245,6 +245,33 @@ async fn what_does_not_work_is_said_and_removed() {
     lab.clear_faults("worker-0");
     lab.pass(120).await;
     same(&before, &lab, "after a failure");
+}
+
+/// A KataConfig that somebody else creates meanwhile stays, with the operator that it needs by then.
+#[tokio::test(start_paused = true)]
+async fn the_kataconfig_of_somebody_else_stays() {
+    let lab = bare(Platform::Kubernetes);
+    let (_never, interrupted) = watch::channel(false);
+    let place = Place::default();
+    let colleague = async {
+        lab.until("the KataConfig of the proof", |lab| {
+            lab.get(&kata_configs(), "", "kata-accept").is_some()
+        })
+        .await;
+        lab.kata(&["worker-1"]);
+        std::future::pending::<()>().await;
+    };
+    let done = tokio::select! {
+        done = lab.run_with(LINE, &place, interrupted) => done,
+        () = colleague => unreachable!(),
+    };
+    assert_ne!(done.code, 0, "{}{}", done.out, done.err);
+    assert!(lab.get(&kata_configs(), "", "cluster-kataconfig").is_some());
+    lab.ready().await;
+    lab.kata_command("accept --node worker-0 --yes")
+        .await
+        .expect(4)
+        .says(&["refused: there is KataConfig cluster-kataconfig"]);
 }
 
 #[tokio::test(start_paused = true)]

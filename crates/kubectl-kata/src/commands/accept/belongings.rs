@@ -9,8 +9,7 @@ use tokio::time::Instant;
 use super::{aside, quietly};
 use crate::Context;
 use crate::api::{Read, Scope, Trouble};
-use crate::arguments::{ChangeArguments, UninstallArguments};
-use crate::cluster::operator_quietly;
+use crate::cluster::{Kata, operator_quietly};
 use crate::commands::{uninstall, wait};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -127,18 +126,13 @@ impl Belongings {
             vanishes(NAME, timeout, context).await?;
         }
         if self.extent > Extent::Kata {
-            let uninstall = UninstallArguments {
-                operator: true,
-                change: ChangeArguments { yes: true, wait: true, timeout },
-                ..UninstallArguments::default()
-            };
             let interrupt = context.interrupt.clone();
-            let (exit, said) =
+            let (removed, said) =
                 quietly(context, interrupt, async |context: &mut Context<'_, '_>| {
-                    uninstall::run(&uninstall, context).await
+                    remove_operator(context).await
                 })
                 .await;
-            if exit? != Exit::Fine {
+            if !removed? {
                 return Err(stays(&format!("the operator ({said})"), context));
             }
         }
@@ -151,6 +145,16 @@ impl Belongings {
             label(node, None, context).await?;
         }
         Ok(())
+    }
+}
+
+/// Removes the operator, but never a KataConfig, which by now would be somebody else's; whether it is removed.
+async fn remove_operator(context: &mut Context<'_, '_>) -> Result<bool, Failure> {
+    let kata = Kata::read(&context.api).await?;
+    match uninstall::operator::plan(&kata, context).await? {
+        Ok(Some(removal)) => removal.run(context).await.map(|()| true),
+        Ok(None) => Ok(true),
+        Err(refusal) => refusal.print(context).map(|_refused| false),
     }
 }
 

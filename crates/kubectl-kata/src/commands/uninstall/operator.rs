@@ -21,7 +21,7 @@ use crate::resource::{DEPLOYMENTS, KATA_CONFIGS, path};
 use crate::style::Style;
 
 /// What is deleted.
-pub(super) struct Removal {
+pub(in crate::commands) struct Removal {
     /// In this order, the Deployment last: as long as it is there, the same command goes on.
     objects: Vec<Value>,
     pub(super) namespace: String,
@@ -54,7 +54,7 @@ pub(super) async fn hint(context: &Context<'_, '_>) -> Result<Option<String>, Fa
 ///
 /// # Errors
 /// If the caller may not look, or the API server does not answer. Inside: why this command does not remove it.
-pub(super) async fn plan(
+pub(in crate::commands) async fn plan(
     kata: &Kata,
     context: &Context<'_, '_>,
 ) -> Result<Result<Option<Removal>, Refusal>, Failure> {
@@ -155,7 +155,10 @@ impl Removal {
     /// # Errors
     /// If there is a KataConfig by now, which would go with its definition, or if the API server refuses a request: then
     /// the same command goes on later.
-    pub(super) async fn run(&self, context: &mut Context<'_, '_>) -> Result<(), Failure> {
+    pub(in crate::commands) async fn run(
+        &self,
+        context: &mut Context<'_, '_>,
+    ) -> Result<(), Failure> {
         let configs = context.api.list::<KataConfig>(KATA_CONFIGS, Scope::default()).await?;
         configs.listed("remove the operator", &KATA_CONFIGS.qualified())?;
         if let Some(config) = configs.items().first() {
