@@ -273,17 +273,12 @@ fn take(built: &Path, folder: &Path, machine: Machine, quick: bool) -> Result<()
 }
 
 /// What is published for a machine beside its programs; returns the archive of the plugin, which is beside the folder.
-/// `teller` has this machine's programs, which tell what they can do.
-fn one(
-    root: &Path,
-    folder: &Path,
-    teller: &Path,
-    machine: Machine,
-) -> Result<krew::Archive, String> {
+/// `here` has the programs for this machine, which print their own pages.
+fn one(root: &Path, folder: &Path, here: &Path, machine: Machine) -> Result<krew::Archive, String> {
     write(&folder.join("sbom.cdx.json"), &bill::of_materials(root, machine)?)?;
     let license = folder.join("LICENSE");
     fs::copy(root.join("LICENSE"), &license).map_err(|error| failed("write", &license, &error))?;
-    let plugin = teller.join("kubectl-kata");
+    let plugin = here.join("kubectl-kata");
     // kubectl finds completions by this name; a link would do, but krew unpacks none.
     let script = folder.join("kubectl_complete-kata");
     write(&script, &pages::completion(&plugin, "kubectl")?)?;
@@ -305,7 +300,7 @@ fn one(
     }
     let path = folder.with_file_name(&archive.name);
     fs::write(&path, gzip(&tar(&files)?)?).map_err(|error| failed("write", &path, &error))?;
-    for (file, text) in pages::manual(&teller.join("kata-operator"), "kata-operator")? {
+    for (file, text) in pages::manual(&here.join("kata-operator"), "kata-operator")? {
         write(&folder.join(file), &text)?;
     }
     Ok(archive)

@@ -1,5 +1,5 @@
 //! The signals by which the user or the system ends the program: SIGINT and SIGTERM, on Windows Ctrl-C and Ctrl-Break.
-//! Belongs to the binary: the library is told of an interrupt by its caller.
+//! Belongs to the binary: the library gets an interrupt from its caller.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Whether the sources are those of a version: nothing is changed, Cargo.toml names it, and the changelog tells of it.
+//! Whether the sources are those of a version: nothing is changed, Cargo.toml names it, and the changelog has it.
 
 use std::fs;
 use std::path::Path;

@@ -88,14 +88,14 @@ pub(super) fn each_once(machines: &[Machine]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether this machine is one of those that programs are built for: its own tell what is in their manual pages.
+/// Whether this machine is one of those that programs are built for: its own print the manual pages of all.
 pub(super) fn has_here(machines: &[Machine]) -> Result<(), String> {
     let here = Machine::here();
     if machines.contains(&here) {
         return Ok(());
     }
     Err(format!(
-        "add {} to --arch: this machine's programs tell what is in the manual pages and completions",
+        "add {} to --arch: this machine's programs print the manual pages and completions of all",
         here.name()
     ))
 }

@@ -172,7 +172,7 @@ fn a_version_is_published_pulled_and_installed() {
         verify(&folder.0, &registry, name, &format!("sha256:{digest}"), &public).unwrap();
     }
     bill(&registry, &first.digest());
-    // Whoever has installed it relies on what it is.
+    // Users have installed it and rely on what it is.
     let other = ["release", "--quick", "--allow-dirty", "--version", VERSION, "--to", &place];
     let refused = xtask(&folder.0, &other);
     refused.says(false, &["kata-operator-bundle:v", "with other content", "nothing was pushed"]);
