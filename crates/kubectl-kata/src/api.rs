@@ -482,20 +482,23 @@ impl Api {
             .map_err(|source| Trouble::Other(Failure::Answer { what: what.to_owned(), source }))
     }
 
-    /// Whether the caller may do something, as the API server says.
+    /// Whether the caller may do something, as the API server says. The resource may have a subresource, as `pods/log`.
     pub(crate) async fn may(
         &self,
         verb: &str,
-        resource: Resource,
+        group: &str,
+        resource: &str,
         namespace: Option<&str>,
     ) -> Result<Option<bool>, Failure> {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         let review = serde_json::json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": {
                 "verb": verb,
-                "group": resource.group,
-                "resource": resource.plural,
+                "group": group,
+                "resource": resource,
+                "subresource": subresource,
                 "namespace": namespace.unwrap_or_default(),
             }},
         });

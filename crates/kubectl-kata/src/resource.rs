@@ -103,18 +103,22 @@ pub(crate) fn encode(text: &str) -> String {
     encoded
 }
 
-/// The path of an object, by its kind and its name.
-pub(crate) fn path(object: &Value) -> String {
+/// The kind of an object.
+pub(crate) fn kind_of(object: &Value) -> ApiResource {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let api_version = text(&object["apiVersion"]);
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
-    let kind = text(&object["kind"]);
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind));
-    let root = if group.is_empty() { "/api" } else { "/apis" };
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &text(&object["kind"])))
+}
+
+/// The path of an object, by its kind and its name.
+pub(crate) fn path(object: &Value) -> String {
+    let resource = kind_of(object);
+    let root = if resource.group.is_empty() { "/api" } else { "/apis" };
     let namespace = match object["metadata"]["namespace"].as_str() {
         Some(namespace) => format!("/namespaces/{}", encode(namespace)),
         None => String::new(),
     };
-    let name = encode(&text(&object["metadata"]["name"]));
-    format!("{root}/{api_version}{namespace}/{}/{name}", resource.plural)
+    let name = encode(object["metadata"]["name"].as_str().unwrap_or_default());
+    format!("{root}/{}{namespace}/{}/{name}", resource.api_version, resource.plural)
 }

@@ -5,62 +5,90 @@
 //! left that was killed.
 
 mod belongings;
+mod changes;
 mod course;
+mod installation;
 mod inventory;
+mod isolation;
 mod page;
+mod plan;
+mod pods;
 
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::Path;
 use std::sync::Arc;
 
-use kata_api::names;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::{ask_consent, expect_output, install, marked};
+use super::{ask_consent, expect_output, marked};
 use crate::Context;
-use crate::arguments::{AcceptArguments, ChangeArguments, DryRun, InstallArguments};
+use crate::api::{Api, Read};
+use crate::arguments::AcceptArguments;
 use crate::cluster::Kata;
 use crate::document::{AcceptReport, Fact, FactResult, Head, Step};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human;
 use crate::printer::Printer;
-use crate::refusal::Refusal;
 use crate::resource::NODES;
 use crate::settings::{Output, Settings};
 use crate::style::{Mark, Style};
 use crate::table::{Cell, Table, column};
-use belongings::{Belongings, Extent, NAME};
-use course::Course;
+use belongings::Belongings;
+use course::{Course, Stop};
+use plan::Plan;
 
 pub(crate) async fn run(
     arguments: &AcceptArguments,
     context: &mut Context<'_, '_>,
 ) -> Result<Exit, Failure> {
+    match Box::pin(prove(arguments, context)).await {
+        // A reader that is gone is the end of other commands; here it is no proof.
+        Err(Failure::Output(error)) => Err(Failure::Output(io::Error::other(error))),
+        proven => proven,
+    }
+}
+
+async fn prove(
+    arguments: &AcceptArguments,
+    context: &mut Context<'_, '_>,
+) -> Result<Exit, Failure> {
     let allowed = [Output::Table, Output::Wide, Output::Json, Output::Yaml];
     expect_output(context.settings, &allowed, "accept")?;
-    let kata = Kata::read(&context.api).await?;
-    let mut names = kata.configs.items().iter().filter_map(|it| it.metadata.name.as_deref());
-    // Not the active one alone: another would become active once ours is gone.
-    if let Some(name) = names.find(|name| *name != NAME) {
-        let text = format!(
-            "there is KataConfig {name}, and this command begins with a cluster without one"
-        );
-        let fix = "prove what is installed by `kubectl kata verify`, or take another cluster";
-        return Refusal::new(text, fix).print(context);
+    if arguments.timeout.is_zero() {
+        return Err(Failure::Usage("--timeout 0: give the time that a step may take".to_owned()));
     }
     let node = arguments.node.trim_start_matches("node/");
-    let Some(found) = context.api.get::<Value>(NODES, None, node).await?.known().flatten() else {
-        return Err(Failure::NotFound(format!("there is no node {node}, or you may not get it")));
+    let found = match context.api.get::<Value>(NODES, None, node).await? {
+        Read::Known(Some(found)) => found,
+        Read::Forbidden => {
+            return Err(Failure::Forbidden(format!(
+                "cannot get node {node}: you may not get nodes"
+            )));
+        }
+        Read::Known(None) | Read::NotServed => {
+            let text = format!("there is no node {node}; `kubectl get nodes` lists them");
+            return Err(Failure::NotFound(text));
+        }
     };
-    let earlier = Belongings::find(context).await?;
-    if let Some(namespace) = &earlier.foreign_namespace {
-        let text = format!("namespace {namespace} is there, and not by this command");
-        return Refusal::new(text, "delete or rename it").print(context);
+    let kata = Kata::read(&context.api).await?;
+    let earlier = Box::pin(Belongings::find(context)).await?;
+    let at_work = earlier.at_work(context.settings.now());
+    if let Some(refusal) = earlier.foreign.as_ref().or(at_work.as_ref()) {
+        return refusal.print(context);
     }
-    let extent = Extent::of(&earlier, context).await?;
-    let install = installation(arguments, &found, extent);
-    if let Some(exit) = announce(&install, &earlier, extent, node, context).await? {
-        return Ok(exit);
+    let mut plan = None;
+    if earlier.is_empty() {
+        match Box::pin(Plan::of(arguments, &found, context)).await? {
+            Ok(made) => plan = Some(made),
+            Err(exit) => return Ok(exit),
+        }
+    } else {
+        let left = earlier.describe();
+        let text = format!("An earlier run left {left}. This command removes that first.");
+        context.printer.say(&context.marked(&text))?;
     }
     if arguments.dry_run {
         context.printer.say("nothing changed. Next: the same without --dry-run")?;
@@ -71,85 +99,66 @@ pub(crate) async fn run(
         return Ok(exit);
     }
     let begun = context.settings.now();
-    let mut course = Course::new(node, &found, arguments, &install, extent);
-    let interrupted = Box::pin(course.run(&earlier, context)).await?;
+    let mut file = arguments.report.as_deref().map(open).transpose()?;
+    let mut course = Course::new(node, &found, arguments);
+    let plan = match plan {
+        Some(plan) => plan,
+        None => {
+            match Box::pin(course.remove_earlier(&earlier, context)).await {
+                Ok(()) => {}
+                Err(Stop::Interrupted) => return Ok(Exit::Interrupted),
+                Err(Stop::Failed(failure)) => return Err(failure),
+            }
+            context.api = anew(&context.api);
+            match Box::pin(Plan::of(arguments, &found, context)).await? {
+                Ok(made) => made,
+                Err(exit) => return Ok(exit),
+            }
+        }
+    };
+    let is_interrupted = Box::pin(course.run(&plan, context)).await?;
+    let mut facts = course.steps.iter().flat_map(|step| &step.facts);
     let report = AcceptReport {
         head: Head::new("AcceptReport", kata.is_simulated()),
         time: begun,
-        success: !interrupted
-            && course
-                .steps
-                .iter()
-                .flat_map(|step| &step.facts)
-                .all(|fact| fact.result != FactResult::Failed),
+        success: !is_interrupted && facts.all(|fact| fact.result != FactResult::Failed),
         node: node.to_owned(),
         environment: course.environment,
         steps: course.steps,
         gaps: context.api.gaps(),
     };
-    if let Some(path) = &arguments.report {
-        let html = page::page(&report).into_string();
-        let failed = |source| Failure::File { path: path.clone(), source };
-        std::fs::write(path, html).map_err(failed)?;
+    let printed = print(&report, context);
+    if let (Some(file), Some(path)) = (&mut file, &arguments.report) {
+        write(&report, file, path)?;
         context.printer.say(&context.marked(&format!("wrote {}", path.display())))?;
     }
-    if !context.printer.document(context.settings.output, &report)? {
-        print(&report, context)?;
-    }
-    Ok(match (interrupted, report.success) {
+    printed?;
+    Ok(match (is_interrupted, report.success) {
         (true, _) => Exit::Interrupted,
         (false, true) => Exit::Fine,
         (false, false) => Exit::Findings,
     })
 }
 
-/// The installation of the proof. The node has its label when it begins.
-fn installation(arguments: &AcceptArguments, object: &Value, extent: Extent) -> InstallArguments {
-    let mut selector = format!("{}={}", names::ACCEPT_LABEL, extent.value());
-    // A node of the control plane is selected only if the selector names it.
-    let role = names::CONTROL_PLANE_ROLE_LABEL;
-    if let Some(value) = object["metadata"]["labels"][role].as_str() {
-        selector.push_str(&format!(",{role}={value}"));
-    }
-    InstallArguments {
-        name: NAME.to_owned(),
-        node_selector: Some(selector),
-        operator_image: arguments.operator_image.clone(),
-        payload_image: arguments.payload_image.clone(),
-        change: ChangeArguments { yes: true, wait: false, timeout: arguments.timeout },
-        dry_run: DryRun::None,
-        ..InstallArguments::default()
-    }
+/// Opens the file of the page: it would be late to learn after the proof that it cannot be written.
+fn open(path: &Path) -> Result<File, Failure> {
+    let file = File::options().create(true).write(true).truncate(false).open(path);
+    file.map_err(|source| Failure::File { path: path.to_owned(), source })
 }
 
-/// Says what will be done; how the command ends if the installation would be refused.
-async fn announce(
-    install: &InstallArguments,
-    earlier: &Belongings,
-    extent: Extent,
-    node: &str,
-    context: &mut Context<'_, '_>,
-) -> Result<Option<Exit>, Failure> {
-    let operator = if extent == Extent::Kata { "" } else { "the operator and " };
-    let text = format!(
-        "This command installs {operator}Kata on node {node}, runs pods there, and removes all of it again."
-    );
-    context.printer.say(&context.marked(&text))?;
-    if !earlier.is_empty() {
-        context.printer.say("An earlier run left something, which is removed first.")?;
-        return Ok(None);
+fn write(report: &AcceptReport, file: &mut File, path: &Path) -> Result<(), Failure> {
+    let html = page::page(report).into_string();
+    let written = file.set_len(0).and_then(|()| file.write_all(html.as_bytes()));
+    written.map_err(|source| Failure::File { path: path.to_owned(), source })
+}
+
+/// The same API server, of which nothing was kept.
+fn anew(api: &Api) -> Arc<Api> {
+    let fresh = api.for_watches();
+    if let Some(simulated) = api.known_simulated() {
+        fresh.note_simulated(simulated);
     }
-    let mut trial = InstallArguments { dry_run: DryRun::Server, ..install.clone() };
-    let selector = trial.node_selector.as_deref().unwrap_or_default();
-    if !selector.contains(names::CONTROL_PLANE_ROLE_LABEL) {
-        trial.node = vec![node.to_owned()];
-    }
-    let interrupt = context.interrupt.clone();
-    let exit = aside(context, interrupt, async |context: &mut Context<'_, '_>| {
-        install::run(&trial, context).await
-    })
-    .await?;
-    Ok(Some(exit).filter(|exit| *exit != Exit::Fine))
+    Arc::new(fresh)
 }
 
 /// Runs a verb whose data is not that of this command; its talk is.
@@ -167,7 +176,7 @@ async fn aside<R>(
     Box::pin(verb(&mut inner)).await
 }
 
-/// Runs a verb that says nothing here; returns what it would have said.
+/// Runs a verb that says nothing here, and keeps nothing of what was read before; returns what it would have said.
 async fn quietly<R>(
     context: &Context<'_, '_>,
     interrupt: watch::Receiver<bool>,
@@ -175,7 +184,7 @@ async fn quietly<R>(
 ) -> (R, String) {
     let settings = Settings { output: Output::Table, ..context.settings.clone() };
     let (mut data, mut talk) = (std::io::sink(), Vec::new());
-    let (api, place) = (Arc::clone(&context.api), context.place.clone());
+    let (api, place) = (anew(&context.api), context.place.clone());
     let mut printer = Printer::new(&mut data, &mut talk, settings.style, false);
     let mut inner = Context { api, place, settings: &settings, printer: &mut printer, interrupt };
     let result = Box::pin(verb(&mut inner)).await;
@@ -183,6 +192,9 @@ async fn quietly<R>(
 }
 
 fn print(report: &AcceptReport, context: &mut Context<'_, '_>) -> Result<(), Failure> {
+    if context.printer.document(context.settings.output, report)? {
+        return Ok(());
+    }
     let style = context.printer.style();
     let mut table = Table::new(&[column("STEP"), column("TIME"), column("RESULT")]);
     for step in &report.steps {
@@ -200,10 +212,14 @@ fn print(report: &AcceptReport, context: &mut Context<'_, '_>) -> Result<(), Fai
         facts.filter(|fact| fact.result == result).count()
     };
     let (held, failed) = (count(FactResult::Held), count(FactResult::Failed));
+    let skipped = match count(FactResult::Skipped) {
+        0 => String::new(),
+        skipped => format!(", {skipped} skipped"),
+    };
     let (mark, word) =
         if report.success { (Mark::Good, "ACCEPTED") } else { (Mark::Bad, "NOT ACCEPTED") };
     let text = format!(
-        "{} {}  node {}: {held} of {} facts held",
+        "{} {}  node {}: {held} of {} facts held{skipped}",
         style.mark(mark),
         word,
         report.node,

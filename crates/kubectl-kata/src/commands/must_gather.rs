@@ -35,7 +35,7 @@ use crate::settings::Output;
 
 mod name;
 mod project;
-mod redact;
+pub(super) mod redact;
 mod talk;
 
 /// How many things that are not to be had are named with one reason.

@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use kata_manifests::manifests::Options;
 use kubectl_kata::arguments::Arguments;
 use kubectl_kata::environment::settings;
-use kubectl_kata::{Connected, Printer, run};
+use kubectl_kata::{Connected, Exit, Printer, run};
 use serde_json::{Value, json};
 use simcluster::api::authentication::{self, Signer};
 use simcluster::api::fault::{Fault, Match, Rule, When};
@@ -485,7 +485,12 @@ impl Lab {
             subresource: subresource.to_owned(),
             ..Match::default()
         };
-        self.cluster.with(|sim, _| sim.frontend.faults.add(Rule::once(matches, fault).times(0)));
+        self.disturb(Rule::once(matches, fault).times(0));
+    }
+
+    /// From now on this happens to requests.
+    pub(crate) fn disturb(&self, rule: Rule) {
+        self.cluster.with(|sim, _| sim.frontend.faults.add(rule));
     }
 
     /// Serves the cluster over HTTP; commands reach it that way from now on.
@@ -555,6 +560,24 @@ impl Lab {
         place: &Place,
         interrupt: watch::Receiver<bool>,
     ) -> Done {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let exit = self.run_into(line, place, interrupt, &mut out, &mut err).await;
+        Done {
+            code: exit.code(),
+            out: String::from_utf8(out).unwrap(),
+            err: String::from_utf8(err).unwrap(),
+        }
+    }
+
+    /// Runs a command whose output goes into these.
+    pub(crate) async fn run_into(
+        &self,
+        line: &str,
+        place: &Place,
+        interrupt: watch::Receiver<bool>,
+        out: &mut dyn std::io::Write,
+        err: &mut dyn std::io::Write,
+    ) -> Exit {
         let words = std::iter::once("kubectl-kata").chain(line.split_whitespace());
         let arguments = Arguments::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
         let cluster = self.cluster.clone();
@@ -562,19 +585,13 @@ impl Lab {
         let now = Arc::new(move || cluster.now() + skew);
         let mut settings = settings(&arguments.global(), &place.environment, place.terminal, now);
         settings.published.clone_from(&self.published);
-        let (mut out, mut err) = (Vec::new(), Vec::new());
         let live = place.terminal.err && place.environment.term != "dumb";
-        let mut printer = Printer::new(&mut out, &mut err, settings.style, live);
+        let mut printer = Printer::new(out, err, settings.style, live);
         let place = "https://lab.example:6443 (context lab)".to_owned();
         let cluster = Connected { client: self.client(), place };
-        let exit =
-            run(&arguments.command, &settings, &mut printer, interrupt, async |_| Ok(cluster))
-                .await;
-        Done {
-            code: exit.code(),
-            out: String::from_utf8(out).unwrap(),
-            err: String::from_utf8(err).unwrap(),
-        }
+        // On the heap, as a command is large.
+        let connect = async |_: &_| Ok(cluster);
+        Box::pin(run(&arguments.command, &settings, &mut printer, interrupt, connect)).await
     }
 }
 

@@ -58,7 +58,11 @@ pub(super) async fn checks(
             ));
         }
     }
-    let may_create = if pre { Some(api.may("create", KATA_CONFIGS, None).await?) } else { None };
+    let may_create = if pre {
+        Some(api.may("create", KATA_CONFIGS.group, KATA_CONFIGS.plural, None).await?)
+    } else {
+        None
+    };
     checks.extend(may_create.map(create_permission));
     if !kata.configs.is_not_served() {
         checks.extend(the_operator(kata, context).await?);

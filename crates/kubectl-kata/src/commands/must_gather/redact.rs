@@ -12,7 +12,7 @@ const GONE: &str = "(redacted)";
 
 /// What was taken out so far. An address has the same name wherever it is.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Redactor {
+pub(in crate::commands) struct Redactor {
     credentials: usize,
     addresses: BTreeMap<IpAddr, usize>,
 }
@@ -41,7 +41,7 @@ impl Redactor {
 
     /// Takes out of lines what looks like a credential: values of keys that are called like one, bearer tokens,
     /// JSON Web Tokens, and the user in front of a host. Addresses get other names.
-    pub(super) fn text(&mut self, text: &str) -> String {
+    pub(in crate::commands) fn text(&mut self, text: &str) -> String {
         let mut clean = String::with_capacity(text.len());
         // The value is still to come, as after `password:` and `Bearer`.
         let mut expected = false;

@@ -3,6 +3,7 @@
 
 use kata_api::KataConfig;
 use kata_api::names::PRODUCT;
+use kata_api::platform::Platform;
 use kata_manifests::manifests::{self, UNPUBLISHED};
 use kata_plan::configs_by_age;
 use serde_json::{Value, json};
@@ -78,17 +79,8 @@ pub(in crate::commands) async fn plan(
     if let Some(refusal) = refusal(kata, &deployment, &namespace, installations) {
         return Ok(Err(refusal));
     }
-    let options = manifests::Options {
-        namespace: namespace.clone(),
-        image: UNPUBLISHED.to_owned(),
-        platform: platform(Some(&deployment), api).await?,
-        monitor_image: None,
-    };
-    let mut objects = manifests::objects(&options)
-        .map_err(|error| Failure::Format { format: "JSON", message: error.to_string() })?;
-    objects.retain(|object| object["kind"] != "Namespace");
-    objects.sort_by_key(|object| object["kind"] == "Deployment");
-    Ok(Ok(Some(Removal { objects, namespace })))
+    let platform = platform(Some(&deployment), api).await?;
+    Ok(Ok(Some(Removal::of(namespace, platform)?)))
 }
 
 fn refusal(
@@ -139,6 +131,29 @@ fn why_it_is_needed(kata: &Kata, namespace: &str, installations: &[String]) -> O
 }
 
 impl Removal {
+    /// The removal of whatever is there of an operator, also of one that was not applied to its end.
+    ///
+    /// # Errors
+    /// If the objects cannot be generated.
+    pub(in crate::commands) fn of(namespace: String, platform: Platform) -> Result<Self, Failure> {
+        let options = manifests::Options {
+            namespace: namespace.clone(),
+            image: UNPUBLISHED.to_owned(),
+            platform,
+            monitor_image: None,
+        };
+        let mut objects = manifests::objects(&options)
+            .map_err(|error| Failure::Format { format: "JSON", message: error.to_string() })?;
+        objects.retain(|object| object["kind"] != "Namespace");
+        objects.sort_by_key(|object| object["kind"] == "Deployment");
+        Ok(Self { objects, namespace })
+    }
+
+    /// The objects, the Deployment last; not the namespace.
+    pub(in crate::commands) fn objects(&self) -> &[Value] {
+        &self.objects
+    }
+
     /// The lines that describe it.
     pub(super) fn lines(&self, style: &Style) -> Vec<String> {
         let text = format!(
