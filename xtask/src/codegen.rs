@@ -1,5 +1,6 @@
 //! The generated files under `deploy/` and `docs/`: what the programs print is what is committed.
 
+mod accepted;
 mod catalog;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -102,6 +103,10 @@ pub(crate) fn run(root: &Path, check: bool) -> Vec<String> {
     }
     match chart_policies(&programs) {
         Ok(text) => compare(root, CHART_POLICIES.0, Some(&text), check, &mut problems),
+        Err(error) => problems.push(error),
+    }
+    match accepted::page(root) {
+        Ok(text) => compare(root, accepted::PAGE, Some(&text), check, &mut problems),
         Err(error) => problems.push(error),
     }
     let examples = match examples::sections(root) {
