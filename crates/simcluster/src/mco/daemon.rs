@@ -48,7 +48,7 @@ struct Daemon {
     /// Failures since it was done last.
     failures: u32,
     /// The configuration on the host's disk, where the annotation still names another.
-    on_disk: Option<String>,
+    on_disk: Option<Arc<Value>>,
     /// What it changes from and to, read when it started.
     change: Option<Change>,
 }
@@ -153,12 +153,14 @@ impl DaemonController {
             self.fail(node, Failure { recorded: false, ..Failure::degraded(reason) }, cx);
             return;
         }
+        let on_disk = self.daemon(name).on_disk.clone();
         let (current, desired) =
             (annotation(node, CURRENT_CONFIG), annotation(node, DESIRED_CONFIG));
         if let Err(failure) = config(desired, cx).and_then(|_| config(current, cx)) {
             self.fail(node, failure, cx);
             return;
         }
+        let current = on_disk.as_deref().map_or(current, super::pool::name);
         let drift = cx.world.hosts.get(name).and_then(|host| {
             host.faults.iter().find_map(|fault| match fault {
                 NodeFault::Drift(reason) => Some(reason.clone()),

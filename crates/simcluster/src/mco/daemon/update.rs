@@ -36,12 +36,11 @@ impl DaemonController {
         to: &str,
         cx: &Context<'_>,
     ) -> Result<(String, Change), Failure> {
-        let from = self
-            .daemon(name(node))
-            .on_disk
-            .clone()
-            .unwrap_or_else(|| annotation(node, CURRENT_CONFIG).to_owned());
-        let old = config(&from, cx)?;
+        let old = match self.daemon(name(node)).on_disk.clone() {
+            Some(on_disk) => on_disk,
+            None => config(annotation(node, CURRENT_CONFIG), cx)?,
+        };
+        let from = name(&old).to_owned();
         let new = config(to, cx)?;
         let change = Change { old, new };
         self.daemon(name(node)).change = Some(change.clone());
@@ -172,10 +171,17 @@ impl DaemonController {
         if desired == to {
             self.finish(name(node), to, cx);
         } else {
-            self.daemon(name(node)).on_disk = Some(to);
+            self.note_boot(name(node), &to, cx);
             let phase = Phase::Preparing { to: desired.to_owned() };
             self.enter(name(node), phase, self.timing.daemon_step, cx);
         }
+    }
+
+    /// Notes what the node runs, whatever its annotation still says. The daemon keeps it on the disk: the object may go.
+    fn note_boot(&mut self, node: &str, to: &str, cx: &Context<'_>) {
+        let changed = self.daemon(node).change.take().map(|change| change.new);
+        let changed = changed.filter(|new| name(new) == to);
+        self.daemon(node).on_disk = changed.or_else(|| config(to, cx).ok());
     }
 
     /// Waits for the drain controller, and is done.
@@ -206,6 +212,7 @@ impl DaemonController {
                  machine-config-controller logs for more information",
                 name(node)
             );
+            self.note_boot(name(node), &to, cx);
             self.fail(node, Failure::degraded(reason), cx);
         } else {
             let phase = Phase::Uncordoning { to, gives_up };
