@@ -1,7 +1,7 @@
 //! Deletes the Machine Config Operator's objects when the KataConfig is being deleted.
 //!
-//! It deletes nothing while a sandboxed pod runs, and the pool only once no node's current or desired
-//! configuration is one of the pool's.
+//! It deletes nothing while a sandboxed pod runs, and the pool only once no node's configuration, current, desired or under way,
+//! is one of the pool's.
 
 use kata_api::names;
 

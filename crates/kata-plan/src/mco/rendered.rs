@@ -100,6 +100,17 @@ impl NodeFacts {
             || self.annotation(names::mco::STATE) == "Done"
     }
 
+    /// The configuration that the machine-config daemon is at or failed at, by its last request to the drain controller; empty
+    /// once it is done. The node may have been rebooted into it, although both annotations already name another one.
+    fn attempted_config(&self) -> &str {
+        if self.annotation(names::mco::STATE) == "Done" {
+            return "";
+        }
+        let request = self.annotation(names::mco::DESIRED_DRAIN);
+        let config = request.strip_prefix("uncordon-").or_else(|| request.strip_prefix("drain-"));
+        config.unwrap_or_default()
+    }
+
     /// Whether the node's machine-config daemon failed.
     pub(crate) fn is_degraded(&self) -> bool {
         matches!(self.annotation(names::mco::STATE), "Degraded" | "Unreconcilable")
@@ -118,9 +129,10 @@ impl NodeFacts {
         !self.current_config().is_empty() && !self.desired_config().is_empty()
     }
 
-    /// Whether the node's current or desired configuration is one that was rendered for `pool`.
+    /// Whether the node's current or desired configuration is one that was rendered for `pool`, or one that it may run.
     pub(crate) fn refers_to_pool(&self, pool: &str) -> bool {
-        [self.current_config(), self.desired_config()].iter().any(|name| {
+        let configs = [self.current_config(), self.desired_config(), self.attempted_config()];
+        configs.iter().any(|name| {
             name.strip_prefix(names::mco::RENDERED_PREFIX)
                 .and_then(|rest| rest.strip_prefix(pool))
                 // A pool named kata-oc-2 has configurations rendered-kata-oc-2-HASH.

@@ -109,3 +109,38 @@ fn a_log_level_that_crio_does_not_know_is_named_and_changes_nothing() {
         decision.report.findings.iter().map(|finding| finding.message.as_str()).collect();
     assert_eq!(findings, ["spec.logLevel \"chatty\" is not a log level of CRI-O and is ignored"]);
 }
+
+/// After a reboot the daemon may fail before it has said what it runs. It says so later, and then needs that configuration.
+#[test]
+fn a_configuration_that_a_failed_daemon_may_run_keeps_the_pool() {
+    let mut world = World::new(3, 1);
+    let current = |world: &World| {
+        world.node("worker-0").annotations[kata_api::names::mco::CURRENT_CONFIG].clone()
+    };
+    let worker = current(&world);
+    world.config(&json!({}));
+    world.settle();
+    let kata = current(&world);
+    for (key, value) in [
+        ("currentConfig", worker.as_str()),
+        ("desiredConfig", &worker),
+        ("state", "Degraded"),
+        ("desiredDrain", &format!("uncordon-{kata}")),
+        ("lastAppliedDrain", &format!("drain-{kata}")),
+    ] {
+        world.annotate("worker-0", key, value);
+    }
+    world.label("worker-0", "node-role.kubernetes.io/kata-oc", None);
+    world.edit(Kind::MachineConfigPool, "kata-oc", &json!({"status": {"machineCount": 0}}));
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    for _ in 0..20 {
+        world.pass();
+    }
+    assert!(world.get(Kind::MachineConfigPool, "kata-oc").is_some());
+    assert!(world.get(Kind::KataConfig, "cluster-kataconfig").is_some());
+    for (key, value) in [("currentConfig", &*kata), ("state", "Done")] {
+        world.annotate("worker-0", key, value);
+    }
+    world.settle();
+    assert_nothing_left(&world);
+}
