@@ -319,9 +319,8 @@ async fn missing_permissions_are_a_refusal() {
     same(&before, &lab, "refused");
 }
 
-/// Faults of a node, as kata-sim names them. Not `uncordon-fails`: after it the simulated daemon goes back to the configuration
-/// before without a reboot, so the node keeps the handler, and nothing in the API asks for more.
-const FAULTS: [&str; 20] = [
+/// Faults of a node, as kata-sim names them.
+const FAULTS: [&str; 21] = [
     "no-kvm",
     "drain-blocked",
     "reboot-hang",
@@ -330,6 +329,7 @@ const FAULTS: [&str; 20] = [
     "install-fails",
     "unreconcilable",
     "boot-fails",
+    "uncordon-fails",
     "drift",
     "sandbox-fails",
     "not-ready",
