@@ -11,6 +11,7 @@ use crate::disk::{BLOCK, Disk};
 use crate::runtime::{self, Kind, Runtime};
 
 mod calls;
+pub mod kata_deploy;
 pub mod nodeadm;
 
 /// What goes wrong at a call.
@@ -42,8 +43,8 @@ pub struct Node {
     pub mounts: Vec<(String, Mount)>,
     pub broken_device: Option<Device>,
     pub systemd: bool,
-    /// Another agent has the lock.
-    pub locked: bool,
+    /// The locks that other programs have.
+    pub locked: Vec<&'static str>,
     /// Calls so far, and how many of them wrote something.
     pub calls: usize,
     pub writes: usize,
@@ -114,7 +115,7 @@ impl Node {
             mounts: Vec::new(),
             broken_device: None,
             systemd: true,
-            locked: false,
+            locked: Vec::new(),
             calls: 0,
             writes: 0,
             log: Vec::new(),
@@ -449,6 +450,7 @@ pub fn task(action: NodeAction, image: &str) -> NodeTask {
         container_runtime: None,
         log_level: None,
         foreign_changes: ForeignChanges::default(),
+        take_over: false,
         verify: false,
     }
 }

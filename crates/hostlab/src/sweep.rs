@@ -7,7 +7,7 @@ use kata_api::node_task::{NodeAction, NodeReport, NodeTask, Outcome};
 use kata_host::containerd::EMPTY_FILE;
 use kata_host::paths;
 
-use crate::node::{Deed, Fault, Node, V1_MAIN, V2_MAIN, task};
+use crate::node::{Deed, Fault, Node, V1_MAIN, V2_MAIN, kata_deploy, task};
 use crate::runtime::{Kind, PLUGINS};
 
 /// How often a way is gone through, and what went wrong.
@@ -130,6 +130,52 @@ pub fn install() -> Sweep {
             gone(&other, &before)
         })
     })
+}
+
+/// An interrupted take-over of kata-deploy is finished by the next run, and given back by a removal: byte for byte, with
+/// its sandboxes running.
+pub fn take_over() -> Sweep {
+    let of = |is_imported| {
+        let clean = kata_deploy::node(is_imported);
+        let before = clean.disk.all();
+        let mut node = clean;
+        node.stage("a");
+        let take = kata_deploy::take_over(NodeAction::Install, "a");
+        let give = kata_deploy::take_over(NodeAction::Remove, "");
+        let mut finished = node.clone();
+        kata_host::run(&mut finished, &take);
+        let name = if is_imported { "kata-deploy, import" } else { "kata-deploy, no import" };
+        let taken = at_every_call(name, &node, &take, |node| {
+            let mut other = node.clone();
+            done(node, &take)?;
+            same("/etc", &node.etc(), &finished.etc())?;
+            serves(node)?;
+            for node in [node, &mut other] {
+                done(node, &give)?;
+                given_back(node, &before)?;
+            }
+            Ok(())
+        });
+        let given = at_every_call(name, &finished, &give, |node| {
+            let mut other = node.clone();
+            done(node, &give)?;
+            given_back(node, &before)?;
+            // The desired state changed meanwhile.
+            other.stage("a");
+            done(&mut other, &take)?;
+            same("/etc", &other.etc(), &finished.etc())
+        });
+        taken.plus(given)
+    };
+    of(true).plus(of(false))
+}
+
+/// The node is as kata-deploy left it.
+fn given_back(node: &Node, before: &BTreeMap<String, String>) -> Result<(), String> {
+    same("the disk after a way back", &node.disk.all(), before)?;
+    serves(node)?;
+    let offers = ["kata-qemu", "kata-clh"].iter().all(|name| node.offers(name));
+    same("what the runtime offers", &offers, &true)
 }
 
 /// An interrupted upgrade is finished by the next run, without a look at the runtime's files.

@@ -404,6 +404,14 @@ catalogue! {
         cause: "The next restart of the container runtime does more than Kata needs, or fails, because of files of another program.",
         fix: "Check whether the change that the message names is wanted, and undo it if not."
     }
+    KATA3052 TakeOverRefused Error {
+        cause: "What kata-deploy installed on the node cannot be taken over, or given back.",
+        fix: "Do what the message says; the operator tries again by itself. Or exclude the node in spec.kataConfigPoolSelector, so that kata-deploy keeps it."
+    }
+    KATA3053 ForeignSettings Warning {
+        cause: "kata-deploy has settings or files on the node that are not taken over.",
+        fix: "Move settings that you need to spec.runtimes[].config. The files stay where they are; delete those elsewhere by hand once nothing needs them."
+    }
     KATA3101 NodeUnfit Warning {
         cause: "A check found that Kata cannot run on the node, so nothing is installed there.",
         fix: "Fix the cause that the check names, or exclude the node in spec.kataConfigPoolSelector. The check repeats by itself."

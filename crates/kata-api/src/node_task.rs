@@ -74,6 +74,10 @@ pub struct NodeTask {
     /// What to do about changes of other programs that a restart of the container runtime would bring into effect.
     #[serde(default, skip_serializing_if = "ForeignChanges::waits")]
     pub foreign_changes: ForeignChanges,
+    /// Whether what kata-deploy installed is taken over, and kept for the way back. A removal gives it back. If it is
+    /// false, what was kept goes once no sandbox uses it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub take_over: bool,
     /// Whether to read and compare every file of the payload, as [`NodeAction::Inspect`] always does: for a node whose
     /// payload may be damaged. Otherwise a file counts as intact if its mode, size, times and inode are unchanged.
     #[serde(default, skip_serializing_if = "is_false")]

@@ -272,6 +272,7 @@ pub fn effect(code: Code) -> Effect {
         | Code::AdoptedOverhead
         | Code::SettingsNotHonoured
         | Code::SettingUnknown
+        | Code::ForeignSettings
         | Code::LostAtReboot
         | Code::RuntimeWithoutNodes
         | Code::GuestPullMissing

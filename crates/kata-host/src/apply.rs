@@ -77,9 +77,19 @@ fn earlier(plan: &HostPlan, change: &Change, now: &Content) -> Option<Content> {
             old.clone()
         }
         _ => {
-            let main = plan.next.as_ref()?.main.as_ref().filter(|main| main.path == *path)?;
+            let next = plan.next.as_ref()?;
+            let ours = next.main.as_ref().filter(|main| main.path == *path);
+            let theirs = next
+                .taken
+                .as_ref()
+                .filter(|taken| taken.main.as_ref().is_some_and(|main| main.path == *path));
+            if ours.is_none() && theirs.is_none() {
+                return None;
+            }
+            let back = theirs.map(|taken| taken.imports.as_slice()).unwrap_or_default();
+            let ours = ours.map(|main| main.import.as_str());
             // If the file is no TOML, the program that broke it has to fix it.
-            containerd::remove_import(text, &main.import).ok()?
+            containerd::exchange_imports(text, ours, back).ok()?
         }
     };
     Some(Content::File { text, mode: *mode })

@@ -280,6 +280,36 @@ pub fn remove_import(text: &str, import: &str) -> Result<String, String> {
     Ok(document.to_string())
 }
 
+/// Takes imports out of a main file, as they are written, and adds one.
+///
+/// # Errors
+/// If the file is no TOML, or its imports are no list.
+pub fn replace_imports(text: &str, gone: &[String], added: Option<&str>) -> Result<String, String> {
+    let text = gone.iter().try_fold(text.to_owned(), |text, it| remove_import(&text, it))?;
+    match added {
+        Some(import) => add_import(Some(&text), import),
+        None => Ok(text),
+    }
+}
+
+/// Takes an import out of a main file, and adds those that it does not have.
+///
+/// # Errors
+/// If the file is no TOML, or its imports are no list.
+pub fn exchange_imports(
+    text: &str,
+    gone: Option<&str>,
+    added: &[String],
+) -> Result<String, String> {
+    let text = match gone {
+        Some(import) => remove_import(text, import)?,
+        None => text.to_owned(),
+    };
+    let has = drop_in_imports(&text);
+    let added = added.iter().filter(|import| !has.contains(import));
+    added.into_iter().try_fold(text, |text, import| add_import(Some(&text), import))
+}
+
 /// Our drop-in, deterministic. `version` is containerd's, and `built_in` are the runtimes that it has by itself.
 ///
 /// It has a copy of the whole section that is in effect before it where [`Base::is_copied`] says so. If that has no table

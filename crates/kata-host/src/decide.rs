@@ -12,6 +12,7 @@ use crate::cri::Cri;
 use crate::crio;
 use crate::decision::Decision;
 use crate::header;
+use crate::kata_deploy::KataDeploy;
 use crate::observe::{Files, Found, Observed};
 use crate::paths;
 use crate::payload::{Entry, TREE};
@@ -21,6 +22,7 @@ use crate::plan::{
 use crate::preflight::checks as checks_of;
 use crate::release::Release;
 use crate::site::{Distribution, Site};
+use crate::take_over;
 use crate::verify::unsatisfied;
 
 mod foreign;
@@ -78,8 +80,18 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
     let installed = observed.state.installed.as_ref();
     let before: BTreeMap<String, Handler> =
         installed.map(|installed| installed.handlers.clone()).unwrap_or_default();
-    let gone: BTreeSet<String> =
-        before.keys().filter(|name| !release.handlers.contains_key(*name)).cloned().collect();
+    let theirs = observed.files.kata_deploy.as_ref();
+    let replaced: BTreeMap<String, Handler> = theirs
+        .into_iter()
+        .flat_map(KataDeploy::handlers)
+        .map(|(name, handler)| (name.clone(), handler.clone()))
+        .collect();
+    let gone: BTreeSet<String> = before
+        .keys()
+        .chain(replaced.keys())
+        .filter(|name| !release.handlers.contains_key(*name))
+        .cloned()
+        .collect();
     checks.extend(foreign::copy(observed, site, &gone));
     if checks.iter().any(Check::fatal) {
         return Decision { checks, ..Decision::default() };
@@ -97,10 +109,11 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
         .filter(|(name, handler)| release.handlers.get(*name) != Some(handler))
         .map(|(name, _)| name)
         .collect();
-    let in_the_way = cri.ready(|handler| touched.contains(&handler.to_owned()));
+    let mut in_the_way = cri.ready(|handler| touched.contains(&handler.to_owned()));
+    in_the_way.extend(take_over::in_the_way(theirs, release, cri));
 
     let mut drift = Vec::new();
-    let prepare = prepare(observed, found, release, &mut drift);
+    let mut prepare = prepare(observed, found, release, &mut drift);
     let mut changes = files.changes;
     let rewritten = changes.iter().any(|change| change.path == observed.files.drop_in)
         && observed.files.own_drop_in().is_some_and(|text| !same_toml(text, &files.drop_in));
@@ -132,6 +145,8 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
         .into_iter()
         .map(|sandbox| sandbox.id)
         .collect();
+    let taken = take_over::taken(task, observed, cri, site, &changes);
+    prepare.extend(take_over::settle(installed, taken.as_ref()));
     let next = Installed {
         image: found.payload.stage.image.clone(),
         digest: found.payload.stage.digest.clone(),
@@ -142,6 +157,7 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
         main: files.main,
         directories: files.directories,
         retained: retained(observed, cri, release, running),
+        taken,
     };
     let cleanup = prune(observed, found, &next);
     if observed.foreign.ours_is_newer {
@@ -168,6 +184,7 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
         changed_by_others: observed.foreign.changed.paths.clone(),
         expect,
         added,
+        replaced,
         cleanup,
         next: Some(next),
     });
@@ -176,10 +193,13 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
 
 /// How a file differs from what an installation makes.
 fn how_it_differs(change: &Change) -> String {
-    let Change { path, before, .. } = change;
+    let Change { path, before, after } = change;
     match before {
         Content::Absent => format!("{path} is missing"),
         found if found.ours().is_some_and(header::is_edited) => format!("{path} was edited"),
+        Content::File { .. } if *after == Content::Absent && before.ours().is_none() => {
+            format!("{path} of kata-deploy is there")
+        }
         _ => format!("{path} is not as it was made"),
     }
 }
@@ -271,19 +291,27 @@ fn wanted_files(
     }
     changes.extend(files.without_stale());
     let mut main = installed.and_then(|installed| installed.main.clone());
-    if let (false, Some(path)) = (files.is_imported, &site.editable) {
+    let theirs = files.kata_deploy.as_ref();
+    let its_imports = theirs.map(|theirs| theirs.imports.as_slice()).unwrap_or_default();
+    let is_edited = !files.is_imported || !its_imports.is_empty();
+    if let (true, Some(path)) = (is_edited, &site.editable) {
         let import = format!("{}/*.toml", paths::parent(&files.drop_in));
         let edited = match &files.editable {
             Content::Absent => containerd::add_import(None, &import)
-                .map(|text| Content::File { text, mode: 0o644 }),
-            Content::File { text, mode } => containerd::add_import(Some(text), &import)
-                .map(|text| Content::File { text, mode: *mode }),
+                .map(|text| (Content::Absent, Content::File { text, mode: 0o644 })),
+            Content::File { text, mode } => {
+                let added = (!files.is_imported).then_some(import.as_str());
+                let file = |text| Content::File { text, mode: *mode };
+                let without = containerd::replace_imports(text, its_imports, None);
+                let with = containerd::replace_imports(text, its_imports, added);
+                without.and_then(|without| Ok((file(without), file(with?))))
+            }
             // The preflight says so.
             Content::Link { .. } => return Err(()),
             Content::Directory => Err("it is a directory".to_owned()),
         };
         match edited {
-            Ok(after) => {
+            Ok((without, after)) => {
                 // No later run would take ours out of the file that was used before.
                 let moved = main.as_ref().filter(|main| main.path != *path);
                 changes.extend(moved.and_then(|main| files.without_import(main)));
@@ -292,12 +320,9 @@ fn wanted_files(
                     before: files.editable.clone(),
                     after: after.clone(),
                 });
-                main = Some(MainFile {
-                    path: path.clone(),
-                    before: files.editable.clone(),
-                    after,
-                    import,
-                });
+                if !files.is_imported {
+                    main = Some(MainFile { path: path.clone(), before: without, after, import });
+                }
             }
             Err(reason) => {
                 checks.push(Check::new(
@@ -308,6 +333,14 @@ fn wanted_files(
             }
         }
     }
+    // After ours, so that the handlers are in one of the files all the time.
+    changes.extend(theirs.into_iter().flat_map(|theirs| &theirs.drop_ins).map(
+        |(path, content)| Change {
+            path: path.clone(),
+            before: content.clone(),
+            after: Content::Absent,
+        },
+    ));
     changes.extend(boot::change(observed, site, config));
     Ok(WantedFiles { drop_in, changes, main, directories })
 }

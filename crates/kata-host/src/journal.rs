@@ -3,6 +3,8 @@
 //! The journal is written whole, to a temporary file that is made durable and renamed, before each step
 //! that it describes. A reader finds either the old one or the new one.
 
+use std::collections::BTreeSet;
+
 use kata_api::Code;
 use serde::{Deserialize, Serialize};
 
@@ -27,11 +29,14 @@ pub struct State {
     /// The change that is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transaction: Option<Transaction>,
+    /// Sandboxes of kata-deploy, from before a take-over that was taken back.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub theirs: BTreeSet<String>,
 }
 
 impl Default for State {
     fn default() -> Self {
-        Self { version: STATE_VERSION, installed: None, transaction: None }
+        Self { version: STATE_VERSION, installed: None, transaction: None, theirs: BTreeSet::new() }
     }
 }
 

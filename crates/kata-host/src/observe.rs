@@ -8,6 +8,7 @@ use crate::cri::Cri;
 use crate::durable;
 use crate::host::{Device, Facts, FileKind, Host, HostResult, Mount, Stat};
 use crate::journal::State;
+use crate::kata_deploy::KataDeploy;
 use crate::paths;
 use crate::payload::{self, Depth, Payload};
 use crate::plan::Content;
@@ -66,6 +67,10 @@ pub(crate) struct Observed {
     pub(crate) unnamed: Vec<Unnamed>,
     /// Whether anything of ours is on the node.
     pub(crate) leftovers: bool,
+    /// Whether a change of ours was begun on the node.
+    pub(crate) has_journal: bool,
+    /// The shims of kata-deploy that are to be given back, and are not there.
+    pub(crate) lost_shims: Vec<String>,
 }
 
 /// Handlers that containerd or CRI-O may have without any configuration.
@@ -104,10 +109,12 @@ impl Observed {
         }
     }
 
-    /// The handlers that we installed, or that our files configure.
+    /// The handlers that we installed, or that our files configure, and those of kata-deploy that are to be ours.
     pub(crate) fn ours(&self) -> BTreeSet<String> {
         let installed = self.state.installed.iter().flat_map(|it| it.handlers.keys().cloned());
-        installed.chain(self.files.own_handlers()).chain(self.released.iter().cloned()).collect()
+        let taken = self.files.kata_deploy.iter().flat_map(KataDeploy::handlers);
+        let ours = installed.chain(self.files.own_handlers()).chain(self.released.iter().cloned());
+        ours.chain(taken.map(|(name, _)| name.clone())).collect()
     }
 }
 
@@ -240,8 +247,10 @@ pub(crate) fn observe(
     };
     let version = cri.as_ref().map_or((2, 0), Cri::numbers);
     let renders = matches!(task.action, NodeAction::Install | NodeAction::Inspect);
+    // A removal gives it back.
+    let takes_over = task.take_over && task.action != NodeAction::Remove;
     let files = match &site {
-        Ok(Some(site)) => files(host, site, version, &state, renders)?,
+        Ok(Some(site)) => files(host, site, version, &state, renders, takes_over)?,
         Ok(None) | Err(_) => Files::none(),
     };
     let boot = match &site {
@@ -295,6 +304,15 @@ pub(crate) fn observe(
         }
         released.extend(handlers);
     }
+    let mut lost_shims = Vec::new();
+    let taken = state.installed.as_ref().and_then(|installed| installed.taken.as_ref());
+    if task.take_over && task.action == NodeAction::Remove {
+        for handler in taken.iter().flat_map(|taken| taken.handlers.values()) {
+            if host.stat(&handler.runtime_path)?.is_none() {
+                lost_shims.push(handler.runtime_path.clone());
+            }
+        }
+    }
     Ok(Observed {
         system: system(host)?,
         machine_config: host.stat("/etc/machine-config-daemon/currentconfig")?.is_some(),
@@ -319,6 +337,8 @@ pub(crate) fn observe(
         release_damaged,
         wrong_architecture,
         leftovers,
+        has_journal: host.stat(paths::STATE)?.is_some(),
+        lost_shims,
     })
 }
 

@@ -39,6 +39,10 @@ pub struct HostPlan {
     /// changes are undone it must not offer them.
     #[serde(default)]
     pub added: BTreeSet<String>,
+    /// The handlers of the same names that the changes replace, if they were those of kata-deploy, or are: the container
+    /// runtime offers these while the changes are not there.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub replaced: BTreeMap<String, Handler>,
     /// What is not needed any more once that is so; carrying on with it later does no harm.
     pub cleanup: Vec<Step>,
     /// What is installed afterwards; `None` after a removal.
@@ -48,8 +52,8 @@ pub struct HostPlan {
 impl HostPlan {
     /// What the container runtime must say if the changes are not there.
     pub(crate) fn before(&self) -> Expect {
-        let Self { expect, added, .. } = self;
-        Expect { ours: BTreeMap::new(), kept: expect.kept.clone(), gone: added.clone() }
+        let Self { expect, added, replaced, .. } = self;
+        Expect { ours: replaced.clone(), kept: expect.kept.clone(), gone: added.clone() }
     }
 }
 
@@ -207,6 +211,36 @@ pub struct Installed {
     /// Earlier releases that sandboxes still use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retained: Vec<Retained>,
+    /// What kata-deploy had on the node, for the way back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken: Option<TakenOver>,
+}
+
+/// What kata-deploy had on the node before it was taken over. Its payload stays where it was.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct TakenOver {
+    /// Its drop-ins that were removed.
+    pub drop_ins: BTreeMap<String, Content>,
+    /// The main file with its imports, and what we made of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub main: Option<Change>,
+    /// Those imports.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub imports: Vec<String>,
+    /// The handlers that it configured.
+    pub handlers: BTreeMap<String, Handler>,
+    /// Whether it set the log level of containerd.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sets_log_level: bool,
+    /// The sandboxes that were started from its payload.
+    pub sandboxes: BTreeSet<String>,
+    /// Those of which it is not known whether they were started from its payload or from ours.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub unsure: BTreeSet<String>,
+    /// The sandboxes that need our payload although its handlers are back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_back: Option<BTreeSet<String>>,
 }
 
 /// The container runtime's main configuration file, to which we added one import.

@@ -13,6 +13,7 @@ use crate::containerd::{self, Schema, live};
 use crate::cri::Cri;
 use crate::crio;
 use crate::host::Device;
+use crate::kata_deploy::KataDeploy;
 use crate::observe::{BUILT_IN, Found, Observed, copies};
 use crate::paths;
 use crate::payload::has;
@@ -20,6 +21,7 @@ use crate::plan::Content;
 use crate::release::ReleaseError;
 use crate::settings::UnknownSetting;
 use crate::site::{self, Distribution, Site, SiteError};
+use crate::take_over;
 
 /// Memory of the guest that upstream's configurations ask for, and of what is around it.
 const SANDBOX_MEMORY: u64 = (2048 + 350) << 20;
@@ -225,6 +227,7 @@ fn runtime(task: &NodeTask, observed: &Observed, site: &Site, cri: &Cri, checks:
             format!("{} does not begin with our header", observed.files.drop_in),
         ));
     }
+    take_over::checks(task, observed, site, cri, checks);
     taken(task, observed, cri, checks);
     let snapshotter = snapshotter(observed, cri);
     for handler in &task.handlers {
@@ -285,6 +288,8 @@ fn taken(task: &NodeTask, observed: &Observed, cri: &Cri, checks: &mut Vec<Check
     let mut ours: BTreeSet<String> = installed.cloned().collect();
     ours.extend(observed.files.own_handlers());
     ours.extend(observed.released.iter().cloned());
+    let of_kata_deploy = observed.files.kata_deploy.iter().flat_map(KataDeploy::handlers);
+    ours.extend(of_kata_deploy.map(|(name, _)| name.clone()));
     ours.retain(|name| !BUILT_IN.contains(&name.as_str()));
     let offered = live(&cri.status).handlers;
     let mut foreign = observed.files.foreign_handlers();

@@ -18,6 +18,7 @@ use crate::durable;
 use crate::execute::{End, execute, keep_room};
 use crate::host::{Host, HostError, Sandbox};
 use crate::journal::{self, JournalError, State};
+use crate::kata_deploy;
 use crate::observe::{Modules, Observed, observe};
 use crate::paths;
 use crate::plan::{HostPlan, Retained};
@@ -54,7 +55,14 @@ pub fn run(host: &mut dyn Host, task: &NodeTask) -> NodeReport {
     }
     let installs = task.action == NodeAction::Install;
     let writes = installs || task.action == NodeAction::Remove;
-    if writes && !lock(host, &mut report) {
+    if writes && !lock(host, paths::LOCK, Code::AgentBusy, &mut report) {
+        return report.finish();
+    }
+    // kata-deploy may be changing the node at this moment.
+    if writes
+        && task.take_over
+        && !lock(host, kata_deploy::LOCK, Code::TakeOverRefused, &mut report)
+    {
         return report.finish();
     }
     let mut state = match journal::load(host) {
@@ -178,15 +186,23 @@ pub fn plan(host: &mut dyn Host, task: &NodeTask) -> Result<Option<HostPlan>, Ve
     Ok(decision.plan)
 }
 
-fn lock(host: &mut dyn Host, report: &mut Report) -> bool {
+/// Waits for a lock; without it, the report says so with this code.
+fn lock(host: &mut dyn Host, path: &str, code: Code, report: &mut Report) -> bool {
     let end = host.now() + LOCK_LIMIT;
     loop {
-        match host.lock(paths::LOCK) {
+        match host.lock(path) {
             Ok(true) => return true,
             Ok(false) if host.now() < end => host.wait(Duration::from_millis(250)),
             Ok(false) => {
-                let check = Check::new(Code::AgentBusy, "the lock was not free within 60 s");
-                report.fail(Outcome::Failed, &check);
+                let message = match code {
+                    Code::TakeOverRefused => {
+                        format!(
+                            "kata-deploy is working on the node: {path} was not free within 60 s"
+                        )
+                    }
+                    _ => "the lock was not free within 60 s".to_owned(),
+                };
+                report.fail(Outcome::Failed, &Check::new(code, message));
                 return false;
             }
             Err(error) => {
@@ -304,6 +320,13 @@ impl Report {
         self.report.payload_digest = installed.map(|installed| installed.digest.clone());
         self.report.kata_version = installed.and_then(|installed| installed.kata_version.clone());
         self.retained = installed.map_or_else(Vec::new, |installed| installed.retained.clone());
+        let taken = installed.and_then(|installed| installed.taken.as_ref());
+        self.retained.extend(taken.map(|taken| Retained {
+            release: "kata-deploy".to_owned(),
+            digest: String::new(),
+            kata_version: None,
+            sandboxes: taken.sandboxes.clone(),
+        }));
     }
 
     fn observed(&mut self, observed: &Observed) {

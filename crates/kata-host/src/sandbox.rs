@@ -57,7 +57,7 @@ pub fn sandbox(host: &mut dyn Host, pod: &PodName<'_>) -> Result<SandboxFacts, S
         namespace: pod.namespace.to_owned(),
         pod: pod.name.to_owned(),
     })?;
-    let files = files(host, &site, cri.numbers(), &State::default(), false)?;
+    let files = files(host, &site, cri.numbers(), &State::default(), false, false)?;
     // In the order in which they are read: the last one that has the handler decides.
     let other = |after: bool| {
         let others = files.others.iter().filter(move |other| other.after_ours == after);

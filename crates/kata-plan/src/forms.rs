@@ -46,6 +46,7 @@ fn job(action: NodeAction, ahead: bool, options: &Options) -> Value {
         container_runtime: None,
         log_level: None,
         foreign_changes: ForeignChanges::Wait,
+        take_over: false,
         verify: false,
     };
     let parameters = JobParameters {

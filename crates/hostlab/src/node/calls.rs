@@ -111,7 +111,9 @@ impl Host for Node {
         self.call(true, format!("remove directory {path}"), |node| Ok(node.disk.remove_dir(path)))
     }
     fn lock(&mut self, path: &str) -> HostResult<bool> {
-        self.call(false, format!("lock {path}"), |node| Ok(!node.locked))
+        self.call(false, format!("lock {path}"), |node| {
+            Ok(node.locked.iter().all(|locked| *locked != path))
+        })
     }
     fn facts(&mut self) -> HostResult<Facts> {
         self.call(false, "read facts".to_owned(), |node| Ok(node.facts.clone()))

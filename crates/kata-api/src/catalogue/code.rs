@@ -138,6 +138,8 @@ impl Code {
             | Self::RuntimeConfigBroken
             | Self::RuntimeConfigUnknown
             | Self::ImportMissing
+            | Self::TakeOverRefused
+            | Self::ForeignSettings
             | Self::ForeignSection
             | Self::ForeignFile
             | Self::ForeignHandler

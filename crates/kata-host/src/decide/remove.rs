@@ -1,6 +1,6 @@
 //! The removal: our files out of the container runtime's, and then everything of ours.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use kata_api::Code;
 use kata_api::node_task::NodeTask;
@@ -9,11 +9,13 @@ use super::foreign;
 use crate::check::Check;
 use crate::cri::Cri;
 use crate::decision::Decision;
+use crate::kata_deploy;
 use crate::nodeadm;
 use crate::observe::{Observed, handlers};
 use crate::paths;
 use crate::plan::{Change, Content, Expect, HostPlan, Step};
 use crate::site::SiteError;
+use crate::take_over;
 use crate::verify::unsatisfied;
 
 pub(super) fn remove(task: &NodeTask, observed: &Observed) -> Decision {
@@ -73,9 +75,29 @@ pub(super) fn remove(task: &NodeTask, observed: &Observed) -> Decision {
         checks.push(copy);
         return Decision { checks, ..Decision::default() };
     }
-    let in_the_way = cri.ready(|handler| ours.contains(handler));
+    let kept = installed.and_then(|installed| Some((installed, installed.taken.as_ref()?)));
+    let given_back = kept.filter(|_| task.take_over);
+    if given_back.is_some()
+        && let Some(check) = take_over::not_to_give_back(observed)
+    {
+        checks.push(check);
+        return Decision { checks, ..Decision::default() };
+    }
+    let mut in_the_way = cri.ready(|handler| ours.contains(handler));
+    if let Some((_, taken)) = given_back {
+        let waits_for_it = |id: &String| match &taken.given_back {
+            Some(waiting) => waiting.contains(id),
+            None => !taken.sandboxes.contains(id),
+        };
+        in_the_way.retain(|sandbox| waits_for_it(&sandbox.id));
+    }
+    let theirs = given_back.map(|(_, taken)| taken.handlers.clone()).unwrap_or_default();
     let mut changes = Vec::new();
-    let main = installed.and_then(|installed| installed.main.as_ref());
+    let mut main = installed.and_then(|installed| installed.main.as_ref());
+    if let Some((installed, taken)) = given_back {
+        changes.extend(take_over::give_back(files, installed, taken));
+        main = main.filter(|main| taken.main.as_ref().is_none_or(|its| its.path != main.path));
+    }
     // First, so that no boot brings the import back that goes after it. Where others rely on an import of ours, both stay.
     let import = format!("{}/*.toml", paths::parent(&files.drop_in));
     let stays = files.is_relied_on(&import) && (installed.is_none() || main.is_some());
@@ -99,21 +121,32 @@ pub(super) fn remove(task: &NodeTask, observed: &Observed) -> Decision {
         changes.push(Change { path, before: Content::Directory, after: Content::Absent });
     }
     let expect = Expect {
-        ours: BTreeMap::new(),
         // Of a CRI-O that is down it is not known which handlers it offered: it leaves out those whose program is gone.
         kept: match (&observed.cri, observed.foreign.on_disk.handlers()) {
             (Err(_), Some(on_disk)) if !nothing_configured => &on_disk - &ours,
-            (Ok(_) | Err(_), _) => cri.kept(observed.handlers_on_disk().as_ref(), ours.iter()),
+            (Ok(_) | Err(_), _) => {
+                cri.kept(observed.handlers_on_disk().as_ref(), ours.iter().chain(theirs.keys()))
+            }
         },
-        gone: ours,
+        gone: ours.into_iter().filter(|name| !theirs.contains_key(name)).collect(),
+        ours: theirs,
     };
     let restart = match &observed.cri {
         Ok(cri) => unsatisfied(cri, &expect).is_some(),
         Err(_) => !nothing_configured,
     };
     checks.extend(foreign::of_change(task, observed, &changes, restart));
+    let mut cleanup = vec![Step::RemoveTree { path: paths::ROOT.to_owned() }];
+    if kept.is_some() && given_back.is_none() {
+        cleanup.insert(0, Step::RemoveTree { path: kata_deploy::TREE.to_owned() });
+    }
     let plan = HostPlan {
-        baseline: if changes.is_empty() { None } else { foreign::baseline(observed, &site) },
+        // The log level of containerd comes back with its drop-in, and is all that may differ.
+        baseline: if changes.is_empty() || given_back.is_some_and(|(_, it)| it.sets_log_level) {
+            None
+        } else {
+            foreign::baseline(observed, &site)
+        },
         changed_by_others: observed.foreign.changed.paths.clone(),
         site,
         prepare: needless(observed),
@@ -122,7 +155,8 @@ pub(super) fn remove(task: &NodeTask, observed: &Observed) -> Decision {
         rewritten: false,
         expect,
         added: BTreeSet::new(),
-        cleanup: vec![Step::RemoveTree { path: paths::ROOT.to_owned() }],
+        replaced: given_back.map(|(it, _)| it.handlers.clone()).unwrap_or_default(),
+        cleanup,
         next: None,
     };
     Decision { checks, in_the_way, plan: Some(plan), drift: Vec::new() }

@@ -11,6 +11,7 @@ use crate::crio_folder::{self, Folder};
 use crate::durable;
 use crate::host::{ConfigSource, FileKind, Host, HostResult, Stat};
 use crate::journal::State;
+use crate::kata_deploy::{self, KataDeploy};
 use crate::paths;
 use crate::plan::{Change, Content, MainFile};
 use crate::site::{self, Distribution, Site};
@@ -50,6 +51,10 @@ pub(crate) struct Files {
     pub(crate) base: Base,
     /// The runtimes that containerd has by itself, if our drop-in has to repeat them; or why they are not known.
     pub(crate) built_in: Result<Table, String>,
+    /// What kata-deploy has, if that is to be taken over: all else here is as it would be without.
+    pub(crate) kata_deploy: Option<KataDeploy>,
+    /// What is where the journal says that drop-ins of kata-deploy were.
+    pub(crate) taken: BTreeMap<String, Content>,
 }
 
 impl Files {
@@ -71,6 +76,8 @@ impl Files {
             unseen: Vec::new(),
             base: Base::plain(Schema::V2),
             built_in: Ok(Table::new()),
+            kata_deploy: None,
+            taken: BTreeMap::new(),
         }
     }
 
@@ -179,7 +186,7 @@ impl Files {
 
     /// The main file as it would be without us; `None` if none of ours is read, or if it cannot be understood.
     pub(super) fn main_without_ours(&self) -> Option<String> {
-        if self.own().is_empty() {
+        if self.own().is_empty() && self.kata_deploy.is_none() {
             return None;
         }
         let config = self.config.as_ref().ok()?;
@@ -209,13 +216,15 @@ pub(crate) fn copies(text: &str) -> BTreeSet<String> {
     names
 }
 
-/// Reads the files. `renders` says whether our drop-in will be made of them.
+/// Reads the files. `renders` says whether our drop-in will be made of them, `takes_over` whether they are to be read as
+/// they would be without those of kata-deploy.
 pub(crate) fn files(
     host: &mut dyn Host,
     site: &Site,
     version: (u32, u32),
     state: &State,
     renders: bool,
+    takes_over: bool,
 ) -> HostResult<Files> {
     let main = durable::content(host, &site.main)?;
     let main_text = durable::text(host, &site.main)?;
@@ -223,11 +232,19 @@ pub(crate) fn files(
         Some(path) if *path != site.main => durable::content(host, path)?,
         Some(_) | None => main.clone(),
     };
-    let edited = match state.installed.as_ref().and_then(|installed| installed.main.as_ref()) {
-        Some(edited) if Some(&edited.path) == site.editable.as_ref() => editable.clone(),
-        Some(edited) => durable::content(host, &edited.path)?,
+    let installed = state.installed.as_ref();
+    let taken_over = installed.and_then(|installed| installed.taken.as_ref());
+    let of_taken = taken_over.and_then(|taken| taken.main.as_ref()).map(|main| &main.path);
+    let edited = installed.and_then(|it| it.main.as_ref()).map(|main| &main.path).or(of_taken);
+    let edited = match edited {
+        Some(path) if Some(path) == site.editable.as_ref() => editable.clone(),
+        Some(path) => durable::content(host, path)?,
         None => Content::Absent,
     };
+    let mut taken = BTreeMap::new();
+    for path in taken_over.iter().flat_map(|taken| taken.drop_ins.keys()) {
+        taken.insert(path.clone(), durable::content(host, path)?);
+    }
     let config = match site.distribution {
         Distribution::Crio => containerd::main_config(None, 2),
         _ => match &main_text {
@@ -237,17 +254,29 @@ pub(crate) fn files(
     };
     let absolute = |import: &String| paths::absolute(&site.main, import);
     let written = config.as_ref().map(|config| config.imports.as_slice()).unwrap_or_default();
-    let imports: Vec<String> = written.iter().map(absolute).collect();
+    let mut imports: Vec<String> = written.iter().map(absolute).collect();
     // Early releases of containerd 1.6 and 1.7 look for the files of a relative one below their working directory.
     let is_sure = |import: &&String| site.editable.is_none() || import.starts_with('/');
     let usable: Vec<String> = written.iter().filter(is_sure).map(absolute).collect();
     let replaces = site.replaces_sections(version);
+    let mut found = place(host, site, state, &imports, &usable, replaces, &BTreeSet::new())?;
+    let mut kata_deploy = None;
+    if takes_over && site.distribution != Distribution::Crio {
+        let of_it = |other: &&Other| paths::name(&other.path) == kata_deploy::DROP_IN;
+        let its: Vec<Other> = found.found.others.iter().filter(of_it).cloned().collect();
+        if !its.is_empty() {
+            let skipped = its.iter().map(|other| other.path.clone()).collect();
+            kata_deploy = Some(installation(host, &its, written, &absolute)?);
+            imports.retain(|import| !its.iter().any(|other| other.path == *import));
+            found = place(host, site, state, &imports, &usable, replaces, &skipped)?;
+        }
+    }
     let Place {
         drop_in,
         is_imported,
         stale,
         found: Imported { others, dangling, mut folders, unseen },
-    } = place(host, site, state, &imports, &usable, replaces)?;
+    } = found;
     let files = main_text.iter().map(|text| (text.as_str(), false));
     let files = files.chain(others.iter().map(|other| (other.text.as_str(), other.after_ours)));
     let base = Base::of(files, version);
@@ -277,6 +306,62 @@ pub(crate) fn files(
         unseen,
         base,
         built_in,
+        kata_deploy,
+        taken,
+    })
+}
+
+/// The installation of kata-deploy with these drop-ins. `written` are the imports of the main file, and `absolute` says to
+/// which path one leads.
+fn installation(
+    host: &mut dyn Host,
+    drop_ins: &[Other],
+    written: &[String],
+    absolute: &dyn Fn(&String) -> String,
+) -> HostResult<KataDeploy> {
+    let is_literal = |path: &String| written.iter().any(|import| absolute(import) == *path);
+    let mut handlers = Ok(BTreeMap::new());
+    let mut found = Vec::new();
+    for Other { path, text, nested, .. } in drop_ins {
+        let content = durable::content(host, path)?;
+        let its = match &content {
+            Content::File { .. } if !nested => kata_deploy::handlers(text),
+            Content::File { .. } => Err("is imported by another drop-in".to_owned()),
+            _ => Err("is no regular file".to_owned()),
+        };
+        match (its, &mut handlers) {
+            (Ok(its), Ok(all)) => all.extend(its),
+            (Err(reason), Ok(_)) => handlers = Err(format!("{path} {reason}")),
+            (_, Err(_)) => {}
+        }
+        if !is_literal(path) {
+            found.push((path.clone(), content));
+        }
+    }
+    let mut folders = BTreeSet::new();
+    for handler in handlers.iter().flat_map(BTreeMap::values) {
+        folders.insert(format!("{}/config.d", paths::parent(&handler.config_path)));
+    }
+    let mut settings = Vec::new();
+    for folder in folders {
+        let names = host.list(&folder)?.unwrap_or_default();
+        let names = names.into_iter().filter(|name| *name != kata_deploy::PREFIX_SETTINGS);
+        settings.extend(names.map(|name| format!("{folder}/{name}")));
+    }
+    let mut elsewhere = Vec::new();
+    for path in kata_deploy::ELSEWHERE {
+        if host.stat(path)?.is_some() {
+            elsewhere.push(path.to_owned());
+        }
+    }
+    let of_it = |import: &&String| drop_ins.iter().any(|other| other.path == absolute(import));
+    Ok(KataDeploy {
+        drop_ins: found,
+        imports: written.iter().filter(of_it).cloned().collect(),
+        handlers,
+        sets_log_level: drop_ins.iter().any(|other| kata_deploy::sets_log_level(&other.text)),
+        settings,
+        elsewhere,
     })
 }
 
@@ -291,7 +376,8 @@ struct Place {
 
 /// Finds the place of our drop-in: its present one if that is still imported, else the first folder of the `usable`
 /// imports, else a new folder, whose import has to be added. Where sections replace each other (containerd 1.x), it is the
-/// first of these places after which no other section is read; if there is none, the preflight refuses.
+/// first of these places after which no other section is read; if there is none, the preflight refuses. The drop-ins
+/// `of_kata_deploy` are not read.
 fn place(
     host: &mut dyn Host,
     site: &Site,
@@ -299,6 +385,7 @@ fn place(
     imports: &[String],
     usable: &[String],
     replaces: bool,
+    of_kata_deploy: &BTreeSet<String>,
 ) -> HostResult<Place> {
     // Both read their folder whether the main file imports it or not.
     let always_reads = matches!(site.distribution, Distribution::Crio | Distribution::K0s);
@@ -328,7 +415,9 @@ fn place(
         // k0s generates this file from all drop-ins, ours among them.
         let is_generated =
             |path: &str| site.distribution == Distribution::K0s && path.starts_with(site::K0S_RUN);
-        let skipped = |path: &str| stale.contains_key(path) || is_generated(path);
+        let skipped = |path: &str| {
+            stale.contains_key(path) || is_generated(path) || of_kata_deploy.contains(path)
+        };
         let found = match site.distribution {
             Distribution::Crio => crio_folder(host, &site.drop_ins, &drop_in)?,
             _ => imports::read(host, &site.main, &all, &drop_in, skipped)?,

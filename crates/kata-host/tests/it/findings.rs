@@ -107,7 +107,7 @@ fn a_restart_that_fails_is_taken_back() {
 #[test]
 fn another_agent_on_the_node_is_waited_for_and_then_named() {
     let mut node = node();
-    node.locked = true;
+    node.locked.push(paths::LOCK);
     let report = kata_host::run(&mut node, &install());
     has(&report, Outcome::Failed, "KATA3036");
     assert_eq!(node.writes, 0);

@@ -22,5 +22,6 @@ mod runs;
 mod settings;
 mod shipped;
 mod sites;
+mod take_over;
 mod upstream;
 mod verified;

@@ -343,9 +343,13 @@ impl Node {
 
     /// Runs a task, and gives the report.
     pub(crate) fn run(&self, action: NodeAction, image: &str, handlers: &[&str]) -> NodeReport {
-        let task = task(action, image, handlers);
-        let output = self.agent(&["run", "--task", &task]).output().unwrap();
-        report(&output)
+        self.run_task(&node_task(action, image, handlers))
+    }
+
+    /// The same for any task.
+    pub(crate) fn run_task(&self, task: &NodeTask) -> NodeReport {
+        let words = serde_json::to_string(task).unwrap();
+        report(&self.agent(&["run", "--task", &words]).output().unwrap())
     }
 
     /// Makes an image on the node that has a payload of this version.
@@ -473,7 +477,7 @@ fn collect(root: &Path, path: &Path, files: &mut BTreeMap<String, String>) {
 }
 
 pub(crate) fn task(action: NodeAction, image: &str, handlers: &[&str]) -> String {
-    task_with(action, image, handlers, ForeignChanges::Wait)
+    serde_json::to_string(&node_task(action, image, handlers)).unwrap()
 }
 
 /// The same with what to do about changes of other programs.
@@ -483,9 +487,15 @@ pub(crate) fn task_with(
     handlers: &[&str],
     foreign_changes: ForeignChanges,
 ) -> String {
+    let task = NodeTask { foreign_changes, ..node_task(action, image, handlers) };
+    serde_json::to_string(&task).unwrap()
+}
+
+/// The task of a Job, with the shim `qemu` for every handler.
+pub(crate) fn node_task(action: NodeAction, image: &str, handlers: &[&str]) -> NodeTask {
     let removes = action == NodeAction::Remove;
     let handlers = handlers.iter().filter(|_| !removes);
-    let task = NodeTask {
+    NodeTask {
         version: NODE_TASK_VERSION,
         node: "node".to_owned(),
         action,
@@ -499,8 +509,8 @@ pub(crate) fn task_with(
         payload_image: (!removes).then(|| image.to_owned()),
         container_runtime: None,
         log_level: None,
-        foreign_changes,
+        foreign_changes: ForeignChanges::Wait,
+        take_over: false,
         verify: false,
-    };
-    serde_json::to_string(&task).unwrap()
+    }
 }

@@ -37,4 +37,5 @@ mod settings;
 mod shipped;
 mod staging;
 mod stock;
+mod take_over;
 mod two;

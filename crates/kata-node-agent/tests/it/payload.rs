@@ -99,7 +99,7 @@ impl Archive {
 }
 
 /// The program of `fakeshim`, which is built with the tests of the workspace.
-fn shim() -> PathBuf {
+pub(crate) fn shim() -> PathBuf {
     let shim = Path::new(env!("CARGO_BIN_EXE_kata-node-agent")).with_file_name("fakeshim");
     assert!(shim.exists(), "{} is not there: cargo build -p fakeshim", shim.display());
     shim

@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use kata_api::node_task::{NodeAction, Outcome};
+use kata_api::node_task::{NodeAction, NodeTask, Outcome};
 
 use crate::boots::add_nodeadm;
 use crate::kills::Moments;
-use crate::lab::{Mounted, Node, SOCKET, assert_same, child, clear, command, task, workspace};
+use crate::lab::{Mounted, Node, SOCKET, assert_same, child, clear, command, node_task, workspace};
 use crate::payload;
+use crate::take_over;
 
 /// How often the power is cut if `KATA_TEST_POWER_CUTS` does not say otherwise, on each release.
 const CUTS: usize = 5;
@@ -23,20 +24,37 @@ const CUTS: usize = 5;
 #[test]
 #[ignore = "needs a real containerd"]
 fn containerd_2() {
-    cut_the_power("2");
+    cut_the_power("2", "life", add_nodeadm, &life());
+}
+
+#[test]
+#[ignore = "needs a real containerd"]
+fn containerd_2_of_kata_deploy() {
+    let [take, give] = [NodeAction::Install, NodeAction::Remove].map(take_over::task);
+    for is_imported in [true, false] {
+        let name = if is_imported { "kd-import" } else { "kd" };
+        let prepare = |root: &Path| take_over::prepare(root, is_imported);
+        cut_the_power("2", name, prepare, &[take.clone(), give.clone()]);
+    }
 }
 
 #[test]
 #[ignore = "needs a real containerd"]
 fn containerd_1_7() {
-    cut_the_power("1.7");
+    cut_the_power("1.7", "life", add_nodeadm, &life());
 }
 
-fn cut_the_power(release: &str) {
+fn life() -> [NodeTask; 3] {
+    let install = |image| node_task(NodeAction::Install, image, &["kata"]);
+    [install("a"), install("b"), node_task(NodeAction::Remove, "", &[])]
+}
+
+/// Cuts it in each of these changes in turns. The last one brings back what was there before the first.
+fn cut_the_power(release: &str, name: &str, prepare: impl FnOnce(&Path), tasks: &[NodeTask]) {
     let cuts: usize =
         std::env::var("KATA_TEST_POWER_CUTS").map_or(CUTS, |text| text.parse().unwrap());
-    let folder = workspace().join(format!("target/nodes/power-{release}"));
-    let place = workspace().join(format!("target/nodes/{release}-power"));
+    let folder = workspace().join(format!("target/nodes/power-{release}-{name}"));
+    let place = workspace().join(format!("target/nodes/{release}-power-{name}"));
     for left in [&folder, &place] {
         clear(left);
     }
@@ -46,22 +64,25 @@ fn cut_the_power(release: &str) {
     // The root is a folder on it, since it goes with the node.
     let disk = Mounted::disk(&place, &image);
     // There a change has the most steps.
-    let node = Node::start_on(release, "power/node", add_nodeadm);
+    let node = Node::start_on(release, &format!("power-{name}/node"), prepare);
     assert!(command("sync").arg("--file-system").arg(&node.root).status().unwrap().success());
     let before = node.files();
-    let changes = [
-        Change { action: NodeAction::Install, name: "a", payload: Some(a.as_path()) },
-        Change { action: NodeAction::Install, name: "b", payload: Some(b.as_path()) },
-        Change { action: NodeAction::Remove, name: "", payload: None },
-    ];
+    let payload = |task: &NodeTask| match task.payload_image.as_deref() {
+        Some("a") => Some(a.clone()),
+        Some(_) => Some(b.clone()),
+        None => None,
+    };
+    let changes: Vec<Change> =
+        tasks.iter().map(|task| Change { task: task.clone(), payload: payload(task) }).collect();
     // How long each takes undisturbed: staging, if there is any, and the run.
-    let lengths = changes.each_ref().map(|change| {
+    let length = |change: &Change| {
         let start = Instant::now();
         change.stage(&node);
         let staging = start.elapsed();
         change.run(&node);
         (staging, start.elapsed().saturating_sub(staging))
-    });
+    };
+    let lengths: Vec<(Duration, Duration)> = changes.iter().map(length).collect();
     let mut moments = Moments(0x9E37_79B9_7F4A_7C15);
     let mut seen = BTreeMap::new();
     let (mut cut, mut round) = (0, 0);
@@ -74,20 +95,20 @@ fn cut_the_power(release: &str) {
         let stages = change.payload.is_some() && moments.next().is_multiple_of(3);
         let copied;
         if stages {
-            let (name, root) = (change.name, change.payload.unwrap());
-            let mut stager = quiet(node.stager(name, root));
+            let root = change.payload.as_ref().unwrap();
+            let mut stager = quiet(node.stager(change.name(), root));
             copied = copy_during(&stager, &node, &mut moments, staging, &image);
             assert!(stager.wait().unwrap().success(), "{round}");
             change.run(&node);
         } else {
             change.stage(&node);
-            let words = task(change.action, change.name, &["kata"]);
+            let words = serde_json::to_string(&change.task).unwrap();
             let mut agent = quiet(node.agent(&["run", "--task", &words]));
             copied = copy_during(&agent, &node, &mut moments, running, &image);
             assert!(agent.wait().unwrap().success(), "{round}");
         }
         let wanted = node.files();
-        if change.action == NodeAction::Remove {
+        if change.task.action == NodeAction::Remove {
             assert_same(&wanted, &before);
         }
         if !copied {
@@ -102,51 +123,57 @@ fn cut_the_power(release: &str) {
         let after = boot(release, &folder.join("copy/node"));
         let found = after.files();
         let changed = found != before && found != wanted;
-        *seen.entry((change.action, change.name, stages, changed)).or_insert(0) += 1;
-        let place = format!("{release}, cut {cut}, {:?} {}", change.action, change.name);
+        *seen.entry((change.task.action, change.name(), stages, changed)).or_insert(0) += 1;
+        let place = format!("{release}, cut {cut}, {:?} {}", change.task.action, change.name());
         println!("{place}, staged: {stages}");
         assert!(after.handlers().contains("runc"), "{place}");
         change.stage(&after);
         change.run(&after);
         assert_eq!(after.handlers(), node.handlers(), "{place}");
         assert_same(&without_stamps(after.files()), &without_stamps(wanted));
-        if change.action == NodeAction::Install {
-            let report = after.run(NodeAction::Inspect, change.name, &["kata"]);
+        if change.task.action == NodeAction::Install {
+            let inspect = NodeTask { action: NodeAction::Inspect, ..change.task.clone() };
+            let report = after.run_task(&inspect);
             assert_eq!(report.outcome, Outcome::Done, "{place}: {report:?}");
         }
-        changes[2].run(&after);
+        changes.last().unwrap().run(&after);
         assert_same(&after.files(), &before);
         drop(after);
         drop(mounted);
     }
     let counted = format!(
-        "containerd {release}: the power was cut {cut} times in {round} changes; by action, image, whether it was \
+        "containerd {release}, {name}: the power was cut {cut} times in {round} changes; by action, image, whether it was \
          staged, and whether the disk was neither as before the change nor as after it: {seen:?}\n"
     );
     print!("{counted}");
     // `cargo test` shows no output of a test that passes.
-    fs::write(workspace().join(format!("target/nodes/power-{release}.txt")), counted).unwrap();
+    fs::write(workspace().join(format!("target/nodes/power-{release}-{name}.txt")), counted)
+        .unwrap();
     drop(node);
     drop(disk);
     fs::remove_dir_all(&folder).unwrap();
 }
 
-struct Change<'a> {
-    action: NodeAction,
-    name: &'a str,
-    payload: Option<&'a Path>,
+struct Change {
+    task: NodeTask,
+    /// The root of the image with its payload.
+    payload: Option<PathBuf>,
 }
 
-impl Change<'_> {
+impl Change {
+    fn name(&self) -> &str {
+        self.task.payload_image.as_deref().unwrap_or_default()
+    }
+
     fn stage(&self, node: &Node) {
-        if let Some(payload) = self.payload {
-            let staged = node.stage(self.name, payload);
+        if let Some(payload) = &self.payload {
+            let staged = node.stage(self.name(), payload);
             assert!(staged.status.success(), "{staged:?}");
         }
     }
 
     fn run(&self, node: &Node) {
-        let report = node.run(self.action, self.name, &["kata"]);
+        let report = node.run_task(&self.task);
         assert_eq!(report.outcome, Outcome::Done, "{report:?}");
     }
 }

@@ -236,6 +236,7 @@ impl Desired {
                 .filter(|version| !version.is_empty()),
             log_level: self.log_level.clone().filter(|_| !removal),
             foreign_changes: self.foreign_changes,
+            take_over: false,
             verify: verify && action == NodeAction::Install,
         }
     }
