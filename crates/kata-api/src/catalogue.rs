@@ -121,7 +121,7 @@ catalogue! {
         fix: "To change the overhead, set spec.runtimes[].overhead of the KataConfig."
     }
     KATA1034 SettingsNotHonoured Warning {
-        cause: "spec.providedNodes, and config and installOn of spec.runtimes[], do not apply on OpenShift, where the Machine Config Operator installs Kata.",
+        cause: "spec.providedNodes and spec.takeOver, and config and installOn of spec.runtimes[], do not apply on OpenShift, where the Machine Config Operator installs Kata.",
         fix: "Remove the field that the message names."
     }
     KATA1035 SettingsInvalid Error {
@@ -131,6 +131,10 @@ catalogue! {
     KATA1036 RuntimeWithoutNodes Warning {
         cause: "No selected node matches spec.runtimes[].installOn, or none of the nodes that match spec.providedNodes offers the handler.",
         fix: "Correct installOn or the handler, or label nodes, if nodes should have the runtime. The operator adds it to nodes that match later."
+    }
+    KATA1037 TakeOverIncomplete Error {
+        cause: "spec.takeOver is set, and spec.runtimes does not name every RuntimeClass of kata-deploy.",
+        fix: "Add the RuntimeClasses that the message names to spec.runtimes, or delete those that no pod needs. Until then no node is taken over or gets Kata."
     }
     KATA1040 ConstraintsNotServed Info {
         cause: "The API server does not serve SecurityContextConstraints, so the operator creates none for kata-monitor.",
@@ -274,7 +278,7 @@ catalogue! {
     }
     KATA3016 ForeignHandler Error {
         cause: "A file of another program configures a handler of this name in the container runtime.",
-        fix: "If the message names a copied table, delete that table from the file. If another installation provides the handler, give yours another name in spec.runtimes, or remove the other installation of Kata from the node, once no sandbox of it runs there. If the operating system or the cloud provides that handler, select the node in spec.providedNodes."
+        fix: "If the message names a copied table, delete that table from the file. If another installation provides the handler, give yours another name in spec.runtimes, set spec.takeOver to KataDeploy if it is kata-deploy, or remove the other installation of Kata from the node, once no sandbox of it runs there. If the operating system or the cloud provides that handler, select the node in spec.providedNodes."
     }
     KATA3017 SystemUnsupported Error {
         cause: "The node's operating system does not allow adding a runtime.",
@@ -466,7 +470,7 @@ catalogue! {
     }
     KATA3114 OtherInstaller Warning {
         cause: "Another installer of Kata is active on the node.",
-        fix: "Remove the other installation, once none of its sandboxes runs on the node, or exclude the node in spec.kataConfigPoolSelector."
+        fix: "If it is kata-deploy, set spec.takeOver to KataDeploy: its sandboxes run on. Otherwise remove the other installation, once none of its sandboxes runs on the node, or exclude the node in spec.kataConfigPoolSelector."
     }
     KATA3115 NodeJobWithoutPod Warning {
         cause: "A Job has no pod: the API server refuses it, or the Job controller has not created it.",

@@ -118,6 +118,20 @@ pub struct KataConfigSpec {
     /// The source of the runtime's files. Not used on OpenShift.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<PayloadSpec>,
+    /// Take over the selected nodes on which another installer put Kata: KataDeploy takes those of kata-deploy, whose
+    /// sandboxes run on, and keeps what it left there. Stop it first, without removing Kata. A deletion of the KataConfig
+    /// gives the nodes back. Once this field is removed, what was kept is deleted when no sandbox uses it. Not
+    /// used on OpenShift.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::take_over")]
+    pub take_over: Option<TakeOver>,
+}
+
+/// An installer of Kata whose nodes are taken over.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+pub enum TakeOver {
+    /// Upstream's installer for Kubernetes, without a suffix.
+    KataDeploy,
 }
 
 fn default_log_level() -> String {

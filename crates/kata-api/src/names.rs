@@ -114,6 +114,8 @@ pub const OVERHEAD_RESOURCES_ANNOTATION: &str = "kata-operator.dev/overhead-reso
 /// Annotation of a RuntimeClass: the shim that serves its handler, if it is not the default shim of the handler.
 /// It counts as long as the class exists, even if spec.runtimes no longer names the class.
 pub const SHIM_ANNOTATION: &str = "kata-operator.dev/shim";
+/// Annotation of a RuntimeClass that was taken over from kata-deploy: its labels, overhead and scheduling before, as JSON.
+pub const TAKEN_OVER_ANNOTATION: &str = "kata-operator.dev/taken-over";
 /// Annotation of a RuntimeClass: the settings of its handler, spec.runtimes[].config. They count as long as the class
 /// exists, even if spec.runtimes no longer names the class.
 pub const SETTINGS_ANNOTATION: &str = "kata-operator.dev/settings";
@@ -159,6 +161,10 @@ pub const NAMESPACE: &str = "openshift-sandboxed-containers-operator";
 
 /// Prefix of the node labels of kata-deploy.
 pub const KATA_DEPLOY_LABEL_PREFIX: &str = "kata-deploy.katacontainers.io/";
+/// The node label of a kata-deploy without a suffix: `true` on a node that it has finished.
+pub const KATA_DEPLOY_LABEL: &str = "kata-deploy.katacontainers.io/default";
+/// Value of [`MANAGED_BY`] of the RuntimeClasses of kata-deploy.
+pub const KATA_DEPLOY: &str = "kata-deploy";
 /// Label of the nodes that Jobs may have changed. It distinguishes the operator's [`RUNTIME_LABEL`] from that of
 /// other installers.
 pub const CLAIM_LABEL: &str = "kata-operator.dev/claimed";

@@ -152,6 +152,9 @@ pub struct EarlierRelease {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0))]
     pub more_pods: i64,
+    /// Whether kata-deploy installed it, whose node was taken over.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub of_kata_deploy: bool,
 }
 
 impl EarlierRelease {

@@ -121,6 +121,11 @@ pub(crate) fn foreign_changes(_generator: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "enum": ["Wait", "Activate"]})
 }
 
+/// The installers whose nodes can be taken over.
+pub(crate) fn take_over(_generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "enum": ["KataDeploy"], "nullable": true})
+}
+
 /// A duration as the Gateway API writes it (GEP-2257), from the largest unit to the smallest.
 pub(crate) fn duration(_generator: &mut SchemaGenerator) -> Schema {
     json_schema!({

@@ -12,7 +12,7 @@ use crate::cri::Cri;
 use crate::crio;
 use crate::decision::Decision;
 use crate::header;
-use crate::kata_deploy::KataDeploy;
+use crate::kata_deploy::{self, KataDeploy};
 use crate::observe::{Files, Found, Observed};
 use crate::paths;
 use crate::payload::{Entry, TREE};
@@ -146,7 +146,11 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
         .map(|sandbox| sandbox.id)
         .collect();
     let taken = take_over::taken(task, observed, cri, site, &changes);
-    prepare.extend(take_over::settle(installed, taken.as_ref()));
+    if let Some(settled) = take_over::settle(installed, taken.as_ref()) {
+        let message = format!("{} of kata-deploy is not used any more", kata_deploy::TREE);
+        drift.push(Check::new(Code::ConfigDrifted, message));
+        prepare.push(settled);
+    }
     let next = Installed {
         image: found.payload.stage.image.clone(),
         digest: found.payload.stage.digest.clone(),

@@ -441,7 +441,14 @@ fn earlier(retained: &[Retained], sandboxes: &[Sandbox]) -> Vec<EarlierRelease> 
         let pods = running.map(|sandbox| EarlierRelease::listed(&sandbox.uid).to_owned());
         let pods: BTreeSet<String> = pods.collect();
         let kata_version = release.kata_version.clone();
-        EarlierRelease { kata_version, pods: pods.into_iter().collect(), more_pods: 0 }
+        // A release of ours has a payload.
+        let of_kata_deploy = release.digest.is_empty();
+        EarlierRelease {
+            kata_version,
+            pods: pods.into_iter().collect(),
+            more_pods: 0,
+            of_kata_deploy,
+        }
     };
     retained.iter().map(of).filter(|release| !release.pods.is_empty()).collect()
 }

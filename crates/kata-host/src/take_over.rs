@@ -109,7 +109,7 @@ fn refusal(observed: &Observed, site: &Site, cri: &Cri) -> Option<String> {
     let its_pods = cri.ready(str::is_empty);
     if let Some(pod) = its_pods.iter().find(|sandbox| sandbox.pod.starts_with(PODS)) {
         return Some(format!(
-            "pod {}/{} runs on the node, and would undo it: `kubectl kata takeover begin` stops kata-deploy",
+            "pod {}/{} runs on the node, and would undo it: stop kata-deploy first, as docs/migrate.md says",
             pod.namespace, pod.pod
         ));
     }

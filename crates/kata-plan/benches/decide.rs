@@ -222,6 +222,7 @@ fn held_up_by_pods(workers: usize) -> Snapshot {
     let pods = (0..workers).map(|index| SandboxedPod {
         namespace: "default".to_owned(),
         name: format!("pod-{index}"),
+        uid: format!("pod-{index}"),
         runtime_class: names::RUNTIME_CLASS.to_owned(),
         node: Some(format!("worker-{index}")),
         owner: None,

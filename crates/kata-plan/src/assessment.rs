@@ -15,7 +15,7 @@ use kata_api::kata_config::RuntimeSpec;
 use kata_api::{Code, KataConfig, KataNode, Natural, names};
 pub(crate) use node::{KataState, LabelDecision, LeaveReason, NodeAssessment, OfferedHandlers};
 
-use crate::classes::is_our_class;
+use crate::classes::{self, is_our_class};
 use crate::configs::config_ref;
 use crate::log_level::LOG_LEVELS;
 use crate::object::{Kind, ObjectRef};
@@ -228,6 +228,17 @@ impl Assessment {
         self.classes.iter().filter(|class| is_our_class(class))
     }
 
+    /// The RuntimeClasses of kata-operator through which pods may start, or that a deletion deletes: those that it gives back
+    /// to kata-deploy are closed until the nodes are given back.
+    pub(crate) fn classes_to_delete(&self) -> impl Iterator<Item = &RuntimeClass> {
+        self.our_classes().filter(|class| !(classes::is_closed(class) && self.gives_back(class)))
+    }
+
+    /// Whether a deletion gives a RuntimeClass back to kata-deploy.
+    pub(crate) fn gives_back(&self, class: &RuntimeClass) -> bool {
+        self.config.spec.take_over.is_some() && classes::given_back(class).is_some()
+    }
+
     /// The runtimes that at least one node should have; all of them if no node should have Kata.
     pub(crate) fn runtimes_with_nodes(&self) -> impl Iterator<Item = &RuntimeSpec> {
         self.runtimes.iter().filter(|runtime| !self.is_without_nodes(runtime))
@@ -248,6 +259,11 @@ impl Assessment {
             self.nodes.iter().filter(|node| node.wanted && node.classes.contains(&runtime.name));
         let has_provided = self.config.spec.provided_nodes.is_some();
         serves && has_provided && with_it.all(|node| node.provided)
+    }
+
+    /// Whether a RuntimeClass is one of kata-deploy that the KataConfig takes over.
+    pub(crate) fn takes_over(&self, class: &RuntimeClass) -> bool {
+        self.config.spec.take_over.is_some() && classes::is_of_kata_deploy(class)
     }
 
     /// The names of the RuntimeClasses that kata-operator has or should have.
@@ -351,7 +367,7 @@ impl Assessment {
 
     /// Whether there may be sandboxed pods that hold up the deletion. Otherwise the pods need not be listed again.
     pub(crate) fn may_have_pods(&self) -> bool {
-        self.our_classes().next().is_some()
+        self.classes_to_delete().next().is_some()
             || self.nodes.iter().any(|node| node.has_runtime_label)
             || !self.removal_is_committed && self.nodes.iter().any(NodeAssessment::may_run_pods)
     }

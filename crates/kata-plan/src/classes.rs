@@ -9,18 +9,20 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kata_api::kata_config::RuntimeSpec;
 use kata_api::quantity::nano;
 use kata_api::{KataConfig, names};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::object::Kind;
-use crate::ownership::{annotation, body, has_labels, is_managed, own_labels};
+use crate::ownership::{annotation, body, has_labels, is_managed, label, own_labels};
 use crate::settings;
 
 /// The annotations in which a class records what its other fields do not show.
-const RECORDS: [&str; 4] = [
+const RECORDS: [&str; 5] = [
     names::OVERHEAD_ANNOTATION,
     names::OVERHEAD_RESOURCES_ANNOTATION,
     names::SHIM_ANNOTATION,
     names::SETTINGS_ANNOTATION,
+    names::TAKEN_OVER_ANNOTATION,
 ];
 
 /// Whether a RuntimeClass belongs to kata-operator, or to the OpenShift operator.
@@ -30,6 +32,51 @@ pub fn is_our_class(class: &RuntimeClass) -> bool {
             owner.kind == Kind::KataConfig.as_str()
                 && owner.api_version.starts_with("kataconfiguration.openshift.io/")
         })
+}
+
+/// Whether a RuntimeClass belongs to kata-deploy.
+pub(crate) fn is_of_kata_deploy(class: &RuntimeClass) -> bool {
+    label(&class.metadata, names::MANAGED_BY).is_some_and(|value| value == names::KATA_DEPLOY)
+}
+
+/// What a RuntimeClass of kata-deploy is before it is taken over.
+#[derive(Serialize, Deserialize)]
+struct TakenOver {
+    labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    overhead: Option<Overhead>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scheduling: Option<Scheduling>,
+}
+
+/// What a RuntimeClass records of the time before it was taken over.
+fn taken_over(existing: &RuntimeClass) -> Option<String> {
+    if !is_of_kata_deploy(existing) {
+        return annotation(&existing.metadata, names::TAKEN_OVER_ANNOTATION).cloned();
+    }
+    let before = TakenOver {
+        labels: existing.metadata.labels.clone().unwrap_or_default(),
+        overhead: existing.overhead.clone(),
+        scheduling: existing.scheduling.clone(),
+    };
+    serde_json::to_string(&before).ok()
+}
+
+/// A RuntimeClass of kata-deploy as it was before it was taken over; `None` if it was not, or if what it records cannot be
+/// read.
+pub(crate) fn given_back(existing: &RuntimeClass) -> Option<Value> {
+    let record = annotation(&existing.metadata, names::TAKEN_OVER_ANNOTATION)?;
+    let before: TakenOver = serde_json::from_str(record).ok()?;
+    let name = existing.metadata.name.as_deref().unwrap_or_default();
+    let mut body = body(Kind::RuntimeClass, name, &before.labels);
+    body["handler"] = json!(existing.handler);
+    if let Some(overhead) = before.overhead {
+        body["overhead"] = json!(overhead);
+    }
+    if let Some(scheduling) = before.scheduling {
+        body["scheduling"] = json!(scheduling);
+    }
+    Some(body)
 }
 
 /// Whether a RuntimeClass is closed to new pods.
@@ -89,6 +136,7 @@ pub(crate) fn runtime_class(
         (!listed.is_empty()).then(|| listed.join(" ")),
         unusual_shim(runtime).map(str::to_owned),
         valid_settings(runtime, existing),
+        existing.and_then(taken_over),
     ];
     let mut overhead = resources;
     overhead.extend([("cpu".to_owned(), cpu), ("memory".to_owned(), memory)]);

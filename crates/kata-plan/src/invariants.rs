@@ -11,6 +11,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use kata_api::node_task::EarlierRelease;
 use kata_api::{Code, KataConfig, KataNode, conditions};
 
 use crate::claim;
@@ -20,7 +21,7 @@ use crate::jobs::{JobsOfNode, jobs_by_node};
 use crate::object::ObjectRef;
 use crate::observed::Observed;
 use crate::plan::{Action, OnFailure, Plan, Step};
-use crate::pods::own_classes;
+use crate::pods::{given_back, own_classes};
 use crate::report::{Report, StepFailure};
 use crate::snapshot::{NodeFacts, NodeJob, Platform, PodScope, SandboxedPod, Snapshot};
 use crate::text;
@@ -322,6 +323,10 @@ impl<'a> Facts<'a> {
                 by_node(read.known()?).remove(node).unwrap_or_default()
             }
         };
+        if let Some(config) = self.active {
+            let given_back = given_back(self.snapshot, config);
+            pods.retain(|pod| !given_back.contains(EarlierRelease::listed(&pod.uid)));
+        }
         if self.is_provided(node) {
             // Pods of foreign classes keep their handler, which is not the operator's.
             let existing = self.snapshot.runtime_classes.known().map_or(&[][..], Vec::as_slice);

@@ -16,6 +16,7 @@ mod provided;
 mod record;
 mod removal;
 mod rollout;
+mod take_over;
 
 pub(crate) use assess::{assess, jobs_by_node};
 pub(crate) use node::is_claimed;

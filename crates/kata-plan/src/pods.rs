@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kata_api::KataConfig;
 use kata_api::kata_config::RuntimeSpec;
+use kata_api::node_task::EarlierRelease;
 
 use crate::classes::is_our_class;
 use crate::object::Kind;
@@ -23,6 +24,8 @@ pub(crate) struct SandboxedPods {
     /// The nodes with pods of other RuntimeClasses, and whether these pods count: kata-operator installs Kata there, did
     /// so, or removes it.
     with_foreign_pods: BTreeMap<String, bool>,
+    /// The pods of kata-deploy that a deletion gives back with their nodes, as KataNodes list them.
+    given_back: BTreeSet<String>,
     /// The read of the whole cluster, or its error.
     whole: Option<Result<PodList, String>>,
     /// The reads of single nodes, by the node.
@@ -55,8 +58,12 @@ impl SandboxedPods {
         // It may name a handler of the KataConfig.
         let unreadable = snapshot.unreadable(Kind::RuntimeClass);
         classes.extend(unreadable.into_iter().map(|found| found.object.name.clone()));
-        let mut all =
-            Self { own_classes: own_classes(config, existing), classes, ..Self::default() };
+        let mut all = Self {
+            own_classes: own_classes(config, existing),
+            classes,
+            given_back: given_back(snapshot, config),
+            ..Self::default()
+        };
         for (scope, read) in &snapshot.pods {
             let list = match read {
                 Observed::Known(pods) => Ok(all.list(pods)),
@@ -130,6 +137,9 @@ impl SandboxedPods {
     }
 
     fn counts(&self, pod: &SandboxedPod) -> bool {
+        if self.given_back.contains(EarlierRelease::listed(&pod.uid)) {
+            return false;
+        }
         let on_counted = |node| self.with_foreign_pods.get(node).is_some_and(|counts| *counts);
         self.own_classes.contains(&pod.runtime_class) || pod.node.as_ref().is_some_and(on_counted)
     }
@@ -141,6 +151,18 @@ fn known(read: Option<&Result<PodList, String>>) -> Result<&PodList, NotRead<'_>
         Some(Err(error)) => Err(NotRead::Failed(error)),
         None => Err(NotRead::NotAsked),
     }
+}
+
+/// The pods, as KataNodes list them, that run from the payload of kata-deploy: a deletion with `spec.takeOver` brings that
+/// back, so they hold up nothing.
+pub(crate) fn given_back(snapshot: &Snapshot, config: &KataConfig) -> BTreeSet<String> {
+    if config.spec.take_over.is_none() || config.metadata.deletion_timestamp.is_none() {
+        return BTreeSet::new();
+    }
+    let kata_nodes = snapshot.kata_nodes.known().into_iter().flatten();
+    let hosts = kata_nodes.filter_map(|kata_node| kata_node.status.as_ref()?.host.as_ref());
+    let releases = hosts.flat_map(|host| &host.earlier).filter(|release| release.of_kata_deploy);
+    releases.flat_map(|release| release.pods.iter().cloned()).collect()
 }
 
 /// Every RuntimeClass whose pods the runtime runs: those that kata-operator offers or offered, and foreign

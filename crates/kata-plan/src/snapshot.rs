@@ -434,6 +434,16 @@ impl NodeFacts {
             == Some(names::RUNTIME_LABEL_VERIFIED)
     }
 
+    /// Whether the node has the label of one of our RuntimeClasses.
+    pub(crate) fn has_class_label(&self) -> bool {
+        self.labels.keys().any(|key| key.starts_with(names::CLASS_LABEL_PREFIX))
+    }
+
+    /// Whether kata-deploy installed Kata on the node, or we did where it had.
+    pub(crate) fn is_of_kata_deploy(&self) -> bool {
+        self.labels.contains_key(names::KATA_DEPLOY_LABEL)
+    }
+
     /// Whether the node's kubelet reports a handler.
     pub(crate) fn reports(&self, handler: &str) -> bool {
         self.runtime_handlers.as_ref().is_some_and(|reported| reported.contains(handler))
@@ -523,6 +533,7 @@ pub struct Readiness {
 pub struct SandboxedPod {
     pub namespace: String,
     pub name: String,
+    pub uid: String,
     pub runtime_class: String,
     /// The node that it is bound to; `None` if it is not scheduled yet.
     pub node: Option<String>,

@@ -359,6 +359,7 @@ pub fn sandboxed_pod(pod: &Pod) -> Option<SandboxedPod> {
     Some(SandboxedPod {
         namespace: pod.metadata.namespace.clone().unwrap_or_default(),
         name: pod.metadata.name.clone().unwrap_or_default(),
+        uid: pod.metadata.uid.clone().unwrap_or_default(),
         runtime_class,
         node: spec.node_name.clone().filter(|name| !name.is_empty()),
         owner: owner(pod),

@@ -326,6 +326,7 @@ fn pods(world: &World, scope: &PodScope, classes: &BTreeSet<String>) -> Vec<Sand
         .map(|node| SandboxedPod {
             namespace: "default".to_owned(),
             name: format!("pod-on-{node}"),
+            uid: format!("pod-on-{node}"),
             runtime_class: names::RUNTIME_CLASS.to_owned(),
             node: Some(node),
             owner: None,

@@ -456,6 +456,7 @@ fn pods_on_an_earlier_release_are_reported_until_they_end() {
                 kata_version: Some("3.24.0".to_owned()),
                 pods: vec![EarlierRelease::listed("uid-old").to_owned()],
                 more_pods: 0,
+                of_kata_deploy: false,
             };
             assert_eq!(report.earlier, [earlier], "{name}: {report:?}");
         }

@@ -129,8 +129,7 @@ fn what_is_not_its_handlers_alone_is_refused_by_name() {
     its_pod.runtime.sandboxes.last_mut().unwrap().pod = "kata-deploy-x7k2p".to_owned();
     assert_eq!(
         refused(&mut its_pod, &take()),
-        "pod shop/kata-deploy-x7k2p runs on the node, and would undo it: `kubectl kata takeover begin` stops \
-         kata-deploy"
+        "pod shop/kata-deploy-x7k2p runs on the node, and would undo it: stop kata-deploy first, as docs/migrate.md says"
     );
     let mut rust = node(true);
     let text = drop_in(&["qemu", "clh"]).replace("/opt/kata/bin", "/opt/kata/runtime-rs/bin");
@@ -225,7 +224,12 @@ fn what_was_kept_goes_once_no_sandbox_uses_it() {
     done(&mut node, &take());
     done(&mut node, &dropped(take()));
     assert!(node.disk.stat("/opt/kata").is_some());
+    let inspect = dropped(take_over(NodeAction::Inspect, "a"));
+    done(&mut node, &inspect);
     node.runtime.sandboxes.clear();
+    let report = kata_host::run(&mut node, &inspect);
+    assert_eq!(report.outcome, Outcome::Drifted);
+    assert_eq!(message(&report, "KATA3040"), "/opt/kata of kata-deploy is not used any more");
     let report = done(&mut node, &dropped(take()));
     assert!(report.changed && node.disk.stat("/opt/kata").is_none());
     assert_eq!(node.runtime.restarts, 1);

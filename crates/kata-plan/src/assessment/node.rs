@@ -24,7 +24,10 @@ pub(crate) struct NodeAssessment {
     pub(crate) provided: bool,
     /// Whether the node is in the operator's pool, or is claimed.
     pub(crate) joined: bool,
+    /// Whether the node has the label of nodes with Kata. If that is kata-deploy's as well, whether it has one of our classes.
     pub(crate) has_runtime_label: bool,
+    /// Whether the node was kata-deploy's, whose label stays.
+    pub(crate) keeps_runtime_label: bool,
     pub(crate) label: LabelDecision,
     pub(crate) kata: KataState,
     /// Whether the node has Kata, but not with the desired settings and version. It runs
@@ -130,6 +133,7 @@ impl NodeAssessment {
             provided: false,
             joined: false,
             has_runtime_label: facts.has_runtime_label(),
+            keeps_runtime_label: false,
             label: LabelDecision::Keep,
             kata: KataState::Absent,
             behind: false,

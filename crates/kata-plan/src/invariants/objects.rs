@@ -1,12 +1,13 @@
 //! Preconditions for writing and deleting an object, and for removing the finalizer: the object belongs to
 //! the operator, and no node and no pod needs an object that is deleted.
 
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kata_api::{MachineConfig, names};
 use serde_json::Value;
 
 use super::{Facts, Kept, Property, ensure};
 use crate::assessment::KataState;
-use crate::classes::is_our_class;
+use crate::classes::{is_of_kata_deploy, is_our_class};
 use crate::jobs;
 use crate::mco::{bodies, installed, monitor_body};
 use crate::object::{Kind, ObjectRef};
@@ -68,9 +69,18 @@ impl<'a> Facts<'a> {
         object.namespace.as_ref().is_none_or(|it| *it == self.snapshot.options.namespace)
     }
 
+    /// Whether an object is a RuntimeClass of kata-deploy that becomes ours.
+    fn takes_over(&self, object: &ObjectRef) -> bool {
+        let classes = self.snapshot.runtime_classes.known().into_iter().flatten();
+        let is_it = |class: &&RuntimeClass| class.metadata.name.as_ref() == Some(&object.name);
+        object.kind == Kind::RuntimeClass
+            && self.active.is_some_and(|config| config.spec.take_over.is_some())
+            && classes.into_iter().find(is_it).is_some_and(is_of_kata_deploy)
+    }
+
     pub(super) fn may_apply(&self, object: &ObjectRef, body: Option<&Value>) -> Kept {
         let is_own = self.is_own(object).unwrap_or(true) && self.is_in_own_namespace(object);
-        ensure(is_own, Property::Ownership, || {
+        ensure(is_own || self.takes_over(object), Property::Ownership, || {
             format!("{object} does not belong to the operator")
         })?;
         match body {

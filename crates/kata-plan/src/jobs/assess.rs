@@ -476,7 +476,15 @@ fn host<'a>(
     let overdue = !missing.is_empty()
         && since.is_some_and(|since| base.now.duration_since(since) >= HANDLERS_GRACE);
     let is_current = installed == Some(&desired.state);
+    let unassessed = NodeAssessment::new(facts, previous, base.now);
+    let is_taken = base.config.spec.take_over.is_some() && facts.is_of_kata_deploy();
     let node = NodeAssessment {
+        has_runtime_label: if is_taken {
+            facts.has_class_label()
+        } else {
+            unassessed.has_runtime_label
+        },
+        keeps_runtime_label: is_taken,
         wanted,
         joined,
         kata: if installed.is_some() { KataState::Installed } else { KataState::Absent },
@@ -484,7 +492,7 @@ fn host<'a>(
         classes: Arc::clone(&desired.classes),
         leaving_classes: desired.leaving.clone(),
         is_understood: record.is_understood,
-        ..NodeAssessment::new(facts, previous, base.now)
+        ..unassessed
     };
     let mut host = Host {
         given_up: false,

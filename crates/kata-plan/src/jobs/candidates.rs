@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kata_api::{Code, KataConfig, names};
 
+use super::take_over;
 use crate::eligibility;
 use crate::object::{Kind, ObjectRef};
 use crate::report::Finding;
@@ -66,11 +67,15 @@ pub(super) fn select(
     if is_own {
         return Selected::Yes;
     }
-    let foreign = node.labels.keys().find(|key| {
+    let mut foreign = node.labels.keys().filter(|key| {
         (*key == names::RUNTIME_LABEL && !has_premature_runtime_label(node, &is_handler))
             || key.starts_with(names::KATA_DEPLOY_LABEL_PREFIX)
     });
-    match foreign {
+    if config.spec.take_over.is_some() {
+        let obstacle = take_over::obstacle(node);
+        return obstacle.map_or(Selected::Yes, |why| refused(Code::OtherInstaller, why));
+    }
+    match foreign.next() {
         Some(label) => refused(
             Code::OtherInstaller,
             format!("it carries the label {label}, which kata-operator did not set"),

@@ -7,9 +7,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kata_api::kata_config::RuntimeSpec;
 use kata_api::kata_node::HostStatus;
 use kata_api::node_task::{ForeignChanges, NODE_TASK_VERSION, NodeAction, NodeTask, TaskHandler};
-use kata_api::{Code, KataConfig, names};
+use kata_api::{Code, names};
 use serde_json::json;
 
+use super::take_over;
 use crate::assessment::Assessment;
 use crate::classes;
 use crate::configs::config_ref;
@@ -28,6 +29,7 @@ pub(crate) struct Desired {
     payload_image: String,
     log_level: Option<String>,
     foreign_changes: ForeignChanges,
+    take_over: bool,
     /// The state of a node that should not have Kata. Its digest is that of a node with every handler.
     without_kata: Arc<NodeState>,
     /// What is wrong with the settings of runtimes and with `spec.providedNodes`. If it is not empty, Kata is only
@@ -121,7 +123,7 @@ impl Desired {
         .map(str::to_owned);
         let rollout = config.spec.rollout.as_ref();
         let foreign_changes = rollout.map(|rollout| rollout.foreign_changes).unwrap_or_default();
-        let problems = if base.deleting { Vec::new() } else { problems(config, runtimes) };
+        let problems = if base.deleting { Vec::new() } else { problems(base) };
         let without_kata = Arc::default();
         let mut desired = Self {
             classes,
@@ -129,6 +131,7 @@ impl Desired {
             payload_image,
             log_level,
             foreign_changes,
+            take_over: config.spec.take_over.is_some(),
             without_kata,
             problems,
         };
@@ -187,7 +190,13 @@ impl Desired {
             .iter()
             .any(|class| matches!(class.nodes, NodeScope::All | NodeScope::Selected(_)));
         NodeState {
-            state: if has_all { self.without_kata.state.clone() } else { self.digest(&handlers) },
+            state: if self.take_over && node.is_of_kata_deploy() {
+                digest(&format!("{} taken over", self.digest(&handlers)))
+            } else if has_all {
+                self.without_kata.state.clone()
+            } else {
+                self.digest(&handlers)
+            },
             handlers,
             classes: Arc::new(if is_selected { names(on_node) } else { BTreeSet::new() }),
             leaving: names(leaving),
@@ -236,13 +245,14 @@ impl Desired {
                 .filter(|version| !version.is_empty()),
             log_level: self.log_level.clone().filter(|_| !removal),
             foreign_changes: self.foreign_changes,
-            take_over: false,
+            take_over: self.take_over,
             verify: verify && action == NodeAction::Install,
         }
     }
 }
 
-fn problems(config: &KataConfig, runtimes: &[RuntimeSpec]) -> Vec<Finding> {
+fn problems(base: &Assessment) -> Vec<Finding> {
+    let (config, runtimes) = (&base.config, &base.runtimes);
     let selector = config.spec.provided_nodes.as_ref().map(selector::check);
     let invalid = selector.and_then(Result::err).map(|error| {
         let message = format!(
@@ -250,7 +260,8 @@ fn problems(config: &KataConfig, runtimes: &[RuntimeSpec]) -> Vec<Finding> {
         );
         Finding::new(Code::InvalidSelector, config_ref(config), message)
     });
-    settings::problems(config, runtimes).into_iter().chain(invalid).collect()
+    let all = settings::problems(config, runtimes).into_iter().chain(invalid);
+    all.chain(take_over::incomplete(base)).collect()
 }
 
 /// Whether a Job left a handler on a node, or may have.

@@ -61,7 +61,7 @@ fn permit(cluster: &mut Cluster<'_>, is_committed: bool, may_remove: bool) {
 fn is_closed_to_new_pods(cluster: &Cluster<'_>) -> bool {
     cluster.base.deleting
         && !cluster.nodes.iter().any(|host| host.node.has_runtime_label)
-        && cluster.base.our_classes().next().is_none()
+        && cluster.base.classes_to_delete().next().is_none()
 }
 
 /// Whether there is a Job of this deletion. One of the same second may be older than the deletion.

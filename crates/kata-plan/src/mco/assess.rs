@@ -201,6 +201,11 @@ fn config_findings(config: &KataConfig, mode: Mode) -> Vec<Finding> {
             .to_owned();
         findings.push(Finding::new(Code::SettingsNotHonoured, subject.clone(), message));
     }
+    if spec.take_over.is_some() {
+        let message =
+            "spec.takeOver is not applied: the Machine Config Operator installs Kata".to_owned();
+        findings.push(Finding::new(Code::SettingsNotHonoured, subject.clone(), message));
+    }
     for runtime in &spec.runtimes {
         let name = &runtime.name;
         let fields = [

@@ -25,8 +25,10 @@ pub(super) fn update_labels(cluster: &Assessment, out: &mut Draft) {
             LabelDecision::Clear => (Vec::new(), "no sandboxed pod is left"),
         };
         let labels = &node.facts.labels;
-        let is_own =
-            |key: &str| key == names::RUNTIME_LABEL || key.starts_with(names::CLASS_LABEL_PREFIX);
+        let is_own = |key: &str| {
+            (key == names::RUNTIME_LABEL && !node.keeps_runtime_label)
+                || key.starts_with(names::CLASS_LABEL_PREFIX)
+        };
         let stale =
             labels.keys().filter(|key| is_own(key) && wanted.iter().all(|(kept, _)| kept != key));
         let remove: BTreeSet<String> = stale.cloned().collect();

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kata_api::Code;
 use kata_api::kata_config::RuntimeSpec;
 use kata_api::kata_node::Phase;
@@ -65,6 +66,8 @@ pub(super) fn offer_classes(cluster: &Assessment, out: &mut Draft) {
         };
         if cluster.accepts(runtime) {
             // Its own selector leads to nodes that have the handler without kata-operator.
+        } else if cluster.takes_over(existing) {
+            take_over(cluster, out, runtime, existing, object);
         } else if !classes::is_our_class(existing) {
             let message = format!(
                 "RuntimeClass {} exists, does not belong to kata-operator, and is left unchanged",
@@ -118,11 +121,52 @@ pub(super) fn offer_classes(cluster: &Assessment, out: &mut Draft) {
     }
 }
 
+/// Takes a RuntimeClass of kata-deploy over, once every node of it that should have the runtime is ours: until then its own
+/// selector leads to the nodes of both.
+fn take_over(
+    cluster: &Assessment,
+    out: &mut Draft,
+    runtime: &RuntimeSpec,
+    existing: &RuntimeClass,
+    object: ObjectRef,
+) {
+    if existing.handler != runtime.effective_handler() {
+        // Another finding has the reason.
+        return;
+    }
+    let is_left = |node: &&NodeAssessment| {
+        node.keeps_runtime_label
+            && node.wanted
+            && node.classes.contains(&runtime.name)
+            && node.label != LabelDecision::Set
+    };
+    let left: Vec<&str> =
+        cluster.nodes.iter().filter(is_left).map(|node| node.facts.name.as_str()).collect();
+    if !left.is_empty() {
+        let message = format!(
+            "RuntimeClass {} to be taken over from kata-deploy, after {}",
+            runtime.name,
+            text::list(&left, text::NAMES)
+        );
+        out.wait_for(Waiting::Node, object, message);
+    } else if is_served(cluster, runtime)
+        && let Some(body) =
+            classes::runtime_class(&cluster.config, cluster.own_node_label, runtime, Some(existing))
+    {
+        out.push(
+            Action::Apply { object, body },
+            OnFailure::Continue,
+            "the nodes of kata-deploy are taken over",
+        );
+    }
+}
+
 /// That no node should have a runtime although nodes should have Kata, and why; `None` if one should, or another finding
 /// has the reason. `exists`: the RuntimeClass is there, or was.
 fn without_nodes(cluster: &Assessment, runtime: &RuntimeSpec, exists: bool) -> Option<String> {
     let foreign = cluster.class(&runtime.name).filter(|class| !classes::is_our_class(class));
-    let is_refused = foreign.is_some() && !cluster.accepts(runtime);
+    let is_refused =
+        foreign.is_some_and(|class| !cluster.accepts(runtime) && !cluster.takes_over(class));
     let selector = runtime.install_on.as_ref();
     let is_invalid = selector.is_some_and(|selector| selector::check(selector).is_err());
     if !cluster.is_without_nodes(runtime) || is_refused || is_invalid {
@@ -254,6 +298,14 @@ pub(super) fn remove_classes(cluster: &Assessment, out: &mut Draft) {
             let body = classes::closed_class(&cluster.config, class);
             let action = Action::Apply { object: object.clone(), body };
             out.push(action, OnFailure::Continue, "it takes no new pods from now on");
+        } else if !is_deleting && cluster.gives_back(class) {
+            // After the nodes: until then it would lead new pods to nodes that are still ours.
+            let nodes_are_ours = cluster.nodes.iter().any(|node| !node.provided);
+            if !nodes_are_ours && let Some(body) = classes::given_back(class) {
+                let action = Action::Apply { object, body };
+                out.push(action, OnFailure::Stop, "it is given back to kata-deploy");
+            }
+            continue;
         } else if may_delete && !is_deleting {
             out.delete(object.clone(), OnFailure::Stop, "no sandboxed pod is left");
         }

@@ -19,6 +19,7 @@ mod periods;
 mod provided;
 mod runtimes;
 mod startup_taint;
+mod take_over;
 mod trouble;
 mod unknown;
 mod unstarted;

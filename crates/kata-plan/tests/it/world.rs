@@ -331,6 +331,14 @@ impl World {
                 {
                     all.retain(|key, _| !key.starts_with("kata-operator.dev/"));
                 }
+                if object.kind == Kind::RuntimeClass
+                    && body["metadata"]["ownerReferences"].is_null()
+                    && let Some(metadata) = existing["metadata"].as_object_mut()
+                {
+                    metadata.remove("ownerReferences");
+                    metadata.remove("annotations");
+                    metadata.remove("labels");
+                }
                 // Atomic maps: they are replaced as a whole.
                 for path in [
                     "/spec/nodeSelector",

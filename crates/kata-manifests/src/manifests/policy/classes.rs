@@ -9,14 +9,25 @@ use kata_api::names;
 use super::rules::{Rules, is_owned_by_configs, with_messages, words};
 
 pub(super) fn rules() -> Rules {
-    let has_label = |object: &str| {
+    let is_managed_by = |object: &str, manager: &str| {
         format!(
             "has({object}.metadata.labels) && '{label}' in {object}.metadata.labels && \
-             {object}.metadata.labels['{label}'] == '{}'",
-            names::PRODUCT,
+             {object}.metadata.labels['{label}'] == '{manager}'",
             label = names::MANAGED_BY,
         )
     };
+    let has_label = |object: &str| is_managed_by(object, names::PRODUCT);
+    // Those of kata-deploy are taken over, and given back; none of them is deleted.
+    let is_taken = format!(
+        "(request.operation == 'UPDATE' && {})",
+        is_managed_by("oldObject", names::KATA_DEPLOY)
+    );
+    let is_given_back = format!(
+        "(request.operation == 'UPDATE' && {} && has(oldObject.metadata.annotations) && \
+         '{}' in oldObject.metadata.annotations)",
+        is_managed_by("object", names::KATA_DEPLOY),
+        names::TAKEN_OVER_ANNOTATION
+    );
     // Those of the OpenShift sandboxed containers operator belong to the KataConfig, and have no label.
     let was_ours = format!(
         "({}) || (has(oldObject.metadata.ownerReferences) && \
@@ -32,6 +43,7 @@ pub(super) fn rules() -> Rules {
         [format!("'{}'", names::RUNTIME_LABEL), own].map(|label| selects(&label)).join(" && ");
     // No node has that label.
     let closed = selects(&format!("'{}'", names::CLOSED_LABEL));
+    let back = selects(&format!("'{}'", names::RUNTIME_LABEL));
     Rules {
         resource: "runtimeclasses",
         group: "node.k8s.io",
@@ -41,11 +53,14 @@ pub(super) fn rules() -> Rules {
         validations: with_messages(vec![
             (
                 "kata-operator may change and delete no other RuntimeClasses than its own",
-                format!("request.operation == 'CREATE' || {was_ours}"),
+                format!("request.operation == 'CREATE' || {was_ours} || {is_taken}"),
             ),
             (
                 "kata-operator may write no RuntimeClass without the label by which it is known as its own",
-                format!("request.operation == 'DELETE' || ({})", has_label("object")),
+                format!(
+                    "request.operation == 'DELETE' || ({}) || {is_given_back}",
+                    has_label("object")
+                ),
             ),
             (
                 "kata-operator may create no RuntimeClass with a handler that neither begins with kata nor stands in \
@@ -72,7 +87,8 @@ pub(super) fn rules() -> Rules {
                 "kata-operator may write no RuntimeClass that selects nodes without Kata",
                 format!(
                     "request.operation == 'DELETE' || (has(object.scheduling) && \
-                     has(object.scheduling.nodeSelector) && (({open}) || ({closed})))"
+                     has(object.scheduling.nodeSelector) && (({open}) || ({closed}) || \
+                     ({is_given_back} && {back})))"
                 ),
             ),
         ]),

@@ -69,6 +69,7 @@ fn the_second_job_begins_if_no_pod_is_on_its_node_and_none_is_known_in_the_clust
     let late = |node: Option<&str>| SandboxedPod {
         namespace: "default".to_owned(),
         name: "late".to_owned(),
+        uid: "late".to_owned(),
         runtime_class: "kata".to_owned(),
         node: node.map(str::to_owned),
         owner: None,

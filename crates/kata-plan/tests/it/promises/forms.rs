@@ -132,6 +132,15 @@ fn runtime_class(snapshot: &Snapshot, body: &Value) {
     if *selector == json!({names::CLOSED_LABEL: "true"}) {
         return;
     }
+    if body["metadata"]["labels"][names::MANAGED_BY] == names::KATA_DEPLOY {
+        // One that goes back to kata-deploy was taken over from it.
+        let name = body["metadata"]["name"].as_str();
+        let mut classes = snapshot.runtime_classes.known().into_iter().flatten();
+        let class = classes.find(|class| class.metadata.name.as_deref() == name).unwrap();
+        let annotations = class.metadata.annotations.as_ref().unwrap();
+        assert!(annotations.contains_key(names::TAKEN_OVER_ANNOTATION), "{body:#}");
+        return;
+    }
     let key = names::class_label(body["metadata"]["name"].as_str().unwrap());
     assert_eq!(selector[key], names::CLASS_LABEL_SERVED, "{body:#}");
     assert_eq!(selector[names::RUNTIME_LABEL], names::RUNTIME_LABEL_VERIFIED, "{body:#}");
