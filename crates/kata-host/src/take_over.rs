@@ -4,7 +4,7 @@
 //! handlers. Its payload stays where it is: sandboxes run from it, and it is the way back.
 //! What is decided here is data; nothing is read or changed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kata_api::Code;
 use kata_api::node_task::NodeTask;
@@ -15,7 +15,7 @@ use crate::cri::Cri;
 use crate::kata_deploy::{self, KataDeploy};
 use crate::observe::{Files, Observed};
 use crate::paths;
-use crate::plan::{Change, Content, Installed, Step, TakenOver};
+use crate::plan::{Change, Content, Handler, Installed, Step, TakenOver};
 use crate::release::Release;
 use crate::site::{Distribution, Site};
 
@@ -106,6 +106,13 @@ fn refusal(observed: &Observed, site: &Site, cri: &Cri) -> Option<String> {
              in its place"
         ));
     }
+    if let (Some(import), None) = (found.imports.first(), &site.editable) {
+        return Some(format!(
+            "{} imports {import}, and {} writes that file anew at each start: take the import out of its template",
+            site.main,
+            site.unit.as_deref().unwrap_or("the distribution")
+        ));
+    }
     let its_pods = cri.ready(str::is_empty);
     if let Some(pod) = its_pods.iter().find(|sandbox| sandbox.pod.starts_with(PODS)) {
         return Some(format!(
@@ -173,8 +180,27 @@ pub(crate) fn taken(
         taken.given_back = None;
     }
     let is_any = !taken.handlers.is_empty();
-    let is_needed = task.take_over || !taken.sandboxes.is_empty() || !taken.unsure.is_empty();
+    let is_needed = task.take_over
+        || !taken.sandboxes.is_empty()
+        || !taken.unsure.is_empty()
+        || names_tree(&observed.files);
     (is_any && is_needed).then_some(taken)
+}
+
+/// Whether a file that is not ours names the payload of kata-deploy: its sandboxes are in no list of ours.
+pub(crate) fn names_tree(files: &Files) -> bool {
+    let texts = files.main_text.iter().chain(files.others.iter().map(|other| &other.text));
+    let below = format!("{}/", kata_deploy::TREE);
+    texts.into_iter().any(|text| text.contains(&below))
+}
+
+/// The handlers of kata-deploy, if its drop-in is read.
+pub(crate) fn handlers_there(files: &Files) -> Option<BTreeMap<String, Handler>> {
+    let others = files.others.iter();
+    let mut its =
+        others.filter(|other| paths::name(&other.path) == kata_deploy::DROP_IN).peekable();
+    its.peek()?;
+    Some(its.filter_map(|other| kata_deploy::handlers(&other.text).ok()).flatten().collect())
 }
 
 /// Removes the payload of kata-deploy, if it was taken over and is not to be given back any more.

@@ -48,6 +48,8 @@ pub(crate) struct Assessment {
     pub(crate) selected: usize,
     /// KataNodes of nodes that are not in `nodes`, by name.
     pub(crate) departed: Vec<Departed>,
+    /// The nodes that kata-deploy finished and that are not selected: they need its RuntimeClasses as they are.
+    pub(crate) left_to_kata_deploy: BTreeSet<String>,
     /// Whether a KataNode exists or may exist.
     pub(crate) has_kata_nodes: bool,
     /// Nodes that cannot be parsed. They may have Kata.
@@ -106,6 +108,7 @@ impl Assessment {
             nodes: Vec::new(),
             selected: 0,
             departed: Vec::new(),
+            left_to_kata_deploy: BTreeSet::new(),
             has_kata_nodes: snapshot.kata_nodes.known().is_none_or(|list| !list.is_empty())
                 || !snapshot.unreadable(Kind::KataNode).is_empty(),
             unreadable_nodes: Vec::new(),
@@ -251,10 +254,16 @@ impl Assessment {
     }
 
     /// Whether a RuntimeClass of another owner serves a runtime: it leads to the same handler, and only to nodes whose
-    /// system or cloud provides it.
+    /// system or cloud provides it, or it is that of kata-deploy as long as it has nodes that are not selected.
     pub(crate) fn accepts(&self, runtime: &RuntimeSpec) -> bool {
         let foreign = self.class(&runtime.name).filter(|class| !is_our_class(class));
         let serves = foreign.is_some_and(|class| class.handler == runtime.effective_handler());
+        if serves
+            && !self.left_to_kata_deploy.is_empty()
+            && foreign.is_some_and(|class| self.takes_over(class))
+        {
+            return true;
+        }
         let mut with_it =
             self.nodes.iter().filter(|node| node.wanted && node.classes.contains(&runtime.name));
         let has_provided = self.config.spec.provided_nodes.is_some();

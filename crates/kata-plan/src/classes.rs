@@ -34,9 +34,15 @@ pub fn is_our_class(class: &RuntimeClass) -> bool {
         })
 }
 
-/// Whether a RuntimeClass belongs to kata-deploy.
+/// Whether a RuntimeClass belongs to a kata-deploy without a suffix, and selects its nodes.
 pub(crate) fn is_of_kata_deploy(class: &RuntimeClass) -> bool {
-    label(&class.metadata, names::MANAGED_BY).is_some_and(|value| value == names::KATA_DEPLOY)
+    let label = |key| label(&class.metadata, key);
+    let selector = class.scheduling.as_ref().and_then(|it| it.node_selector.as_ref());
+    label(names::MANAGED_BY).is_some_and(|value| value == names::KATA_DEPLOY)
+        && label(names::KATA_DEPLOY_INSTANCE).is_none_or(|value| value == "default")
+        && selector.is_some_and(|selector| {
+            selector.get(names::RUNTIME_LABEL).is_some_and(|it| it == names::RUNTIME_LABEL_VERIFIED)
+        })
 }
 
 /// What a RuntimeClass of kata-deploy is before it is taken over.
@@ -94,7 +100,9 @@ pub(crate) fn closed_class(config: &KataConfig, existing: &RuntimeClass) -> Valu
     for key in RECORDS.iter().filter(|key| is_set(key)) {
         body["metadata"]["annotations"][*key] = json!(annotation(&existing.metadata, key));
     }
-    body["metadata"]["ownerReferences"] = owner_references(config);
+    if !is_set(&names::TAKEN_OVER_ANNOTATION) {
+        body["metadata"]["ownerReferences"] = owner_references(config);
+    }
     body["handler"] = json!(existing.handler);
     if let Some(overhead) = &existing.overhead {
         body["overhead"] = json!(overhead);
@@ -154,11 +162,14 @@ pub(crate) fn runtime_class(
         tolerations: Some(runtime.tolerations.clone()),
     };
     let uid = config.metadata.uid.clone().unwrap_or_default();
+    // One that goes back to kata-deploy must not be deleted with the KataConfig by the garbage collector.
+    let is_owned = records.last().is_none_or(Option::is_none);
     let same = existing.is_some_and(|existing| {
         has_labels(&existing.metadata, &labels)
             && RECORDS.map(|key| annotation(&existing.metadata, key))
                 == records.each_ref().map(Option::as_ref)
-            && existing.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid)
+            && is_owned
+                == existing.metadata.owner_references.iter().flatten().any(|it| it.uid == uid)
             && existing.scheduling.as_ref().is_some_and(|existing| {
                 existing.node_selector == scheduling.node_selector
                     && existing.tolerations.clone().unwrap_or_default()
@@ -170,7 +181,9 @@ pub(crate) fn runtime_class(
         return None;
     }
     let mut body = body(Kind::RuntimeClass, &runtime.name, &labels);
-    body["metadata"]["ownerReferences"] = owner_references(config);
+    if is_owned {
+        body["metadata"]["ownerReferences"] = owner_references(config);
+    }
     for (key, record) in RECORDS.into_iter().zip(records) {
         if let Some(record) = record {
             body["metadata"]["annotations"][key] = json!(record);

@@ -26,6 +26,8 @@ pub(crate) struct SandboxedPods {
     with_foreign_pods: BTreeMap<String, bool>,
     /// The pods of kata-deploy that a deletion gives back with their nodes, as KataNodes list them.
     given_back: BTreeSet<String>,
+    /// The nodes of kata-deploy that a deletion leaves as they are, since nothing of ours is on them.
+    left_alone: BTreeSet<String>,
     /// The read of the whole cluster, or its error.
     whole: Option<Result<PodList, String>>,
     /// The reads of single nodes, by the node.
@@ -62,6 +64,7 @@ impl SandboxedPods {
             own_classes: own_classes(config, existing),
             classes,
             given_back: given_back(snapshot, config),
+            left_alone: left_alone(snapshot, config),
             ..Self::default()
         };
         for (scope, read) in &snapshot.pods {
@@ -137,7 +140,10 @@ impl SandboxedPods {
     }
 
     fn counts(&self, pod: &SandboxedPod) -> bool {
-        if self.given_back.contains(EarlierRelease::listed(&pod.uid)) {
+        let is_left_alone = |node| self.left_alone.contains(node);
+        if self.given_back.contains(EarlierRelease::listed(&pod.uid))
+            || pod.node.as_ref().is_some_and(is_left_alone)
+        {
             return false;
         }
         let on_counted = |node| self.with_foreign_pods.get(node).is_some_and(|counts| *counts);
@@ -163,6 +169,31 @@ pub(crate) fn given_back(snapshot: &Snapshot, config: &KataConfig) -> BTreeSet<S
     let hosts = kata_nodes.filter_map(|kata_node| kata_node.status.as_ref()?.host.as_ref());
     let releases = hosts.flat_map(|host| &host.earlier).filter(|release| release.of_kata_deploy);
     releases.flat_map(|release| release.pods.iter().cloned()).collect()
+}
+
+/// The nodes of kata-deploy on which nothing of ours is, in a deletion.
+fn left_alone(snapshot: &Snapshot, config: &KataConfig) -> BTreeSet<String> {
+    if config.metadata.deletion_timestamp.is_none() {
+        return BTreeSet::new();
+    }
+    let kata_nodes = snapshot.kata_nodes.known().into_iter().flatten();
+    let ours: BTreeSet<&str> = kata_nodes
+        .filter(|kata_node| {
+            let host = kata_node.status.as_ref().and_then(|status| status.host.as_ref());
+            host.is_none_or(|host| host.installed.is_some() || host.may_have_artifacts)
+        })
+        .map(|kata_node| kata_node.spec.node_name.as_str())
+        .collect();
+    let jobs = snapshot.jobs.jobs.known().into_iter().flatten();
+    let running = jobs.filter(|job| job.end.is_none());
+    let changed: BTreeSet<&str> = running.map(|job| job.node.as_str()).collect();
+    let nodes = snapshot.nodes.known().into_iter().flatten();
+    let nodes = nodes.filter(|node| node.is_of_kata_deploy());
+    let names = nodes.map(|node| node.name.as_str());
+    names
+        .filter(|name| !ours.contains(name) && !changed.contains(name))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Every RuntimeClass whose pods the runtime runs: those that kata-operator offers or offered, and foreign

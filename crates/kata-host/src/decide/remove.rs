@@ -76,8 +76,11 @@ pub(super) fn remove(task: &NodeTask, observed: &Observed) -> Decision {
         return Decision { checks, ..Decision::default() };
     }
     let kept = installed.and_then(|installed| Some((installed, installed.taken.as_ref()?)));
-    let given_back = kept.filter(|_| task.take_over);
+    // Where its drop-in is read, it is given back already, or kata-deploy is at work again.
+    let there = kept.and_then(|_| take_over::handlers_there(files));
+    let given_back = kept.filter(|_| task.take_over || there.is_some());
     if given_back.is_some()
+        && there.is_none()
         && let Some(check) = take_over::not_to_give_back(observed)
     {
         checks.push(check);
@@ -91,7 +94,8 @@ pub(super) fn remove(task: &NodeTask, observed: &Observed) -> Decision {
         };
         in_the_way.retain(|sandbox| waits_for_it(&sandbox.id));
     }
-    let theirs = given_back.map(|(_, taken)| taken.handlers.clone()).unwrap_or_default();
+    let theirs =
+        there.or_else(|| given_back.map(|(_, taken)| taken.handlers.clone())).unwrap_or_default();
     let mut changes = Vec::new();
     let mut main = installed.and_then(|installed| installed.main.as_ref());
     if let Some((installed, taken)) = given_back {
@@ -137,7 +141,7 @@ pub(super) fn remove(task: &NodeTask, observed: &Observed) -> Decision {
     };
     checks.extend(foreign::of_change(task, observed, &changes, restart));
     let mut cleanup = vec![Step::RemoveTree { path: paths::ROOT.to_owned() }];
-    if kept.is_some() && given_back.is_none() {
+    if kept.is_some() && given_back.is_none() && !take_over::names_tree(files) {
         cleanup.insert(0, Step::RemoveTree { path: kata_deploy::TREE.to_owned() });
     }
     let plan = HostPlan {

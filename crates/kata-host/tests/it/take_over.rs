@@ -292,3 +292,32 @@ fn an_installation_with_debug_is_taken_over_and_given_back() {
         assert_eq!(without_ours(&node), before);
     }
 }
+
+/// The sandboxes of its handlers are in no list of ours.
+#[test]
+fn a_tree_that_another_file_names_stays() {
+    let mut node = node(true);
+    done(&mut node, &take());
+    let gpu = drop_in(&["gpu"]);
+    node.disk.write("/etc/containerd/conf.d/gpu.toml", gpu.as_bytes(), 0o644).unwrap();
+    node.runtime.start(&mut node.disk);
+    node.runtime.sandboxes.clear();
+    done(&mut node, &dropped(take()));
+    assert!(node.disk.stat("/opt/kata").is_some());
+    done(&mut node, &dropped(give()));
+    assert!(node.disk.stat("/opt/kata").is_some() && node.offers("kata-gpu"));
+}
+
+/// Its files are back already, and a sandbox of ours still runs when the field goes.
+#[test]
+fn a_way_back_that_was_begun_ends_without_take_over() {
+    let mut node = node(true);
+    let before = without_ours(&node);
+    done(&mut node, &take());
+    node.meanwhile = Some(("restart", |node| node.sandbox("slipped", "kata-qemu")));
+    assert_eq!(kata_host::run(&mut node, &give()).outcome, Outcome::Blocked);
+    node.meanwhile = None;
+    node.runtime.sandboxes.retain(|sandbox| sandbox.id != "slipped");
+    done(&mut node, &dropped(give()));
+    assert_eq!((without_ours(&node), node.runtime.restarts), (before, 2));
+}

@@ -81,11 +81,13 @@ impl<'a> Facts<'a> {
         }
         let label = facts.labels.get(names::RUNTIME_LABEL).map(String::as_str);
         // Running pods select the label, so it stays while Kata is changed in place.
-        let takes_over = self.active.is_some_and(|config| config.spec.take_over.is_some());
+        let is_of_kata_deploy = facts.is_of_kata_deploy()
+            && (self.active.is_some_and(|config| config.spec.take_over.is_some())
+                || !self.is_recorded_as_installed(node));
         let closed = !removes
             || label != Some(names::RUNTIME_LABEL_VERIFIED)
-            // The label is kata-deploy's, to which the node goes back.
-            || (takes_over && facts.is_of_kata_deploy() && !facts.has_class_label());
+            // The label is that of kata-deploy, to which the node goes back.
+            || (is_of_kata_deploy && !facts.has_class_label());
         ensure(closed, Property::ClosedToNewPods, || {
             format!("{object} removes Kata from node {node} while new sandboxed pods can start")
         })?;

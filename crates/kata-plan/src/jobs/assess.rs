@@ -289,6 +289,9 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
             }
         };
         cluster.base.selected += usize::from(desired.is_some());
+        if desired.is_none() && facts.is_of_kata_deploy() && facts.has_runtime_label() {
+            cluster.base.left_to_kata_deploy.insert(facts.name.clone());
+        }
         let desired = desired.filter(|_| !cluster.base.deleting);
         let is_by_jobs = source == Source::Jobs;
         let status = Arc::clone(&record.status);
@@ -337,8 +340,12 @@ fn choose(
     let config = &cluster.base.config;
     let previous = previous.map(AsRef::as_ref);
     let artifacts = record.status.may_have_artifacts;
-    let is_own =
-        artifacts || node::is_claimed(&facts.labels) || provided::is_recorded(facts, previous);
+    // A node that was not taken before takeOver was dropped goes back to kata-deploy.
+    let is_of_kata_deploy = facts.is_of_kata_deploy()
+        && config.spec.take_over.is_none()
+        && record.status.installed.is_none();
+    let is_own = !is_of_kata_deploy
+        && (artifacts || node::is_claimed(&facts.labels) || provided::is_recorded(facts, previous));
     let source = provided::source(config, facts, keeps_unmatched, previous, artifacts);
     let is_provided = source == Source::Provided;
     let has = |handler: &str| {
@@ -477,7 +484,9 @@ fn host<'a>(
         && since.is_some_and(|since| base.now.duration_since(since) >= HANDLERS_GRACE);
     let is_current = installed == Some(&desired.state);
     let unassessed = NodeAssessment::new(facts, previous, base.now);
-    let is_taken = base.config.spec.take_over.is_some() && facts.is_of_kata_deploy();
+    // Until Kata is installed there by us, the label is that of kata-deploy, also after takeOver was dropped.
+    let is_taken =
+        facts.is_of_kata_deploy() && (base.config.spec.take_over.is_some() || installed.is_none());
     let node = NodeAssessment {
         has_runtime_label: if is_taken {
             facts.has_class_label()

@@ -71,17 +71,13 @@ pub(super) fn select(
         (*key == names::RUNTIME_LABEL && !has_premature_runtime_label(node, &is_handler))
             || key.starts_with(names::KATA_DEPLOY_LABEL_PREFIX)
     });
-    if config.spec.take_over.is_some() {
-        let obstacle = take_over::obstacle(node);
-        return obstacle.map_or(Selected::Yes, |why| refused(Code::OtherInstaller, why));
-    }
-    match foreign.next() {
-        Some(label) => refused(
-            Code::OtherInstaller,
-            format!("it carries the label {label}, which kata-operator did not set"),
-        ),
-        None => Selected::Yes,
-    }
+    let Some(label) = foreign.next() else { return Selected::Yes };
+    let why = if config.spec.take_over.is_some() {
+        take_over::obstacle(node, label)
+    } else {
+        Some(format!("it carries the label {label}, which kata-operator did not set"))
+    };
+    why.map_or(Selected::Yes, |why| refused(Code::OtherInstaller, why))
 }
 
 /// Whether a node without a record has the runtime label without Kata, as an autoscaler makes nodes: by the labels of the

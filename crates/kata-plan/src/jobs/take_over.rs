@@ -11,13 +11,20 @@ use crate::configs::config_ref;
 use crate::report::Finding;
 use crate::snapshot::NodeFacts;
 
-/// Why a node on which another installer is active cannot be taken over.
-pub(super) fn obstacle(node: &NodeFacts) -> Option<String> {
+/// Why a node on which another installer is active, by this label, cannot be taken over.
+pub(super) fn obstacle(node: &NodeFacts, label: &str) -> Option<String> {
     let its = |key: &&String| key.starts_with(names::KATA_DEPLOY_LABEL_PREFIX);
     if let Some(label) = node.labels.keys().filter(its).find(|key| *key != names::KATA_DEPLOY_LABEL)
     {
         return Some(format!(
             "it carries the label {label}, and only a kata-deploy without a suffix can be taken over"
+        ));
+    }
+    // Without it nothing says whose the other label is, so that it would be taken for ours and removed.
+    if !node.is_of_kata_deploy() {
+        return Some(format!(
+            "it carries the label {label}, and not {}, by which nodes of kata-deploy 4.1 and newer are known",
+            names::KATA_DEPLOY_LABEL
         ));
     }
     // "false" is on a node that it has begun with.
@@ -34,8 +41,9 @@ pub(super) fn obstacle(node: &NodeFacts) -> Option<String> {
 /// nodes that were taken over.
 pub(super) fn incomplete(base: &Assessment) -> Option<Finding> {
     base.config.spec.take_over?;
+    // Where installOn does not match, the handler would go from under the pods that the class sends there.
     let is_named = |name: &str, handler: &str| {
-        let mut runtimes = base.runtimes.iter();
+        let mut runtimes = base.runtimes.iter().filter(|it| it.install_on.is_none());
         runtimes.any(|it| it.name == name && it.effective_handler() == handler)
     };
     let absent: Vec<(&str, &str)> = base
@@ -60,7 +68,7 @@ pub(super) fn incomplete(base: &Assessment) -> Option<Finding> {
         .collect();
     let classes = if absent.len() == 1 { "a RuntimeClass" } else { "RuntimeClasses" };
     let message = format!(
-        "spec.runtimes lacks {classes} of kata-deploy, so no node is taken over or gets Kata: {}",
+        "spec.runtimes lacks {classes} of kata-deploy without installOn, so no node is taken over or gets Kata: {}",
         entries.join(", ")
     );
     Some(Finding::new(Code::TakeOverIncomplete, config_ref(&base.config), message))

@@ -149,7 +149,8 @@ fn take_over(
             text::list(&left, text::NAMES)
         );
         out.wait_for(Waiting::Node, object, message);
-    } else if is_served(cluster, runtime)
+    } else if cluster.left_to_kata_deploy.is_empty()
+        && is_served(cluster, runtime)
         && let Some(body) =
             classes::runtime_class(&cluster.config, cluster.own_node_label, runtime, Some(existing))
     {

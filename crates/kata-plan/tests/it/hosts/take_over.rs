@@ -128,7 +128,7 @@ fn nothing_begins_while_a_class_of_kata_deploy_has_no_counterpart() {
     world.settle();
     assert_eq!(
         finding(&world, "KATA1037"),
-        "KATA1037 TakeOverIncomplete: KataConfig cluster-kataconfig: spec.runtimes lacks a RuntimeClass of kata-deploy, so no node is taken over or gets Kata: {name: kata-clh}"
+        "KATA1037 TakeOverIncomplete: KataConfig cluster-kataconfig: spec.runtimes lacks a RuntimeClass of kata-deploy without installOn, so no node is taken over or gets Kata: {name: kata-clh}"
     );
     assert_eq!(world.names(Kind::Job), Vec::<String>::new());
     assert!(!lost_labels(&world));
@@ -143,6 +143,8 @@ fn nodes_that_kata_deploy_has_not_finished_and_others_of_it_are_left_alone() {
     let mut world = world();
     world.label("worker-0", ITS_LABEL, Some("false"));
     world.label("worker-1", "kata-deploy.katacontainers.io/blue", Some("true"));
+    world.add_plain_node("worker-3");
+    world.label("worker-3", VERIFIED, Some("true"));
     world.config(&spec());
     world.settle();
     let decision = decide(&world.observe());
@@ -153,6 +155,7 @@ fn nodes_that_kata_deploy_has_not_finished_and_others_of_it_are_left_alone() {
         [
             "node worker-0 is excluded: kata-deploy has not finished it: its label kata-deploy.katacontainers.io/default is false",
             "node worker-1 is excluded: it carries the label kata-deploy.katacontainers.io/blue, and only a kata-deploy without a suffix can be taken over",
+            "node worker-3 is excluded: it carries the label katacontainers.io/kata-runtime, and not kata-deploy.katacontainers.io/default, by which nodes of kata-deploy 4.1 and newer are known",
         ]
     );
     assert!(!lost_labels(&world));
@@ -227,4 +230,63 @@ fn a_deletion_gives_nodes_and_classes_back_and_waits_for_our_pods_only() {
     assert_eq!(label(&world, "worker-2"), None);
     assert!(world.get(Kind::Pod, &old).is_some());
     assert!(!lost_labels(&world));
+}
+
+/// Nothing of ours is on it, so that its pods hold up nothing.
+#[test]
+fn a_node_that_was_refused_does_not_hold_up_a_deletion() {
+    let mut world = world();
+    world.hosts.insert("worker-0".to_owned(), Fate::Unfit);
+    world.config(&spec());
+    world.settle();
+    world.pod("old", "kata-qemu", "worker-0");
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    world.settle();
+    assert!(world.get(Kind::KataConfig, "cluster-kataconfig").is_none());
+    assert!(!lost_labels(&world));
+    assert_eq!(face(&get_class(&world)), face(&class("kata-qemu")));
+}
+
+/// Its change was undone, so that the label is still that of kata-deploy.
+#[test]
+fn a_node_that_was_not_taken_keeps_its_label_when_take_over_is_dropped() {
+    let mut world = world();
+    world.hosts.insert("worker-0".to_owned(), Fate::RollsBack);
+    world.config(&spec());
+    world.settle();
+    assert!(world.node("worker-0").labels.contains_key(CLAIM));
+    world.hosts.clear();
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &json!({"spec": {"takeOver": null}}));
+    world.settle();
+    assert!(finding(&world, "KATA3114").contains("worker-0"));
+    assert!(!world.node("worker-0").labels.contains_key(CLAIM));
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    world.settle();
+    assert!(world.get(Kind::KataConfig, "cluster-kataconfig").is_none());
+    let labels = world.node("worker-0").labels;
+    assert_eq!(labels.get(VERIFIED).map(String::as_str), Some("true"));
+    assert!(!labels.contains_key(CLAIM), "{labels:?}");
+}
+
+/// A selector with one node tries it out, and the other nodes need the class of kata-deploy.
+#[test]
+fn a_class_stays_that_of_kata_deploy_while_it_has_nodes_of_its_own() {
+    let mut world = world();
+    let mut spec = spec();
+    let selector = json!({"matchLabels": {"kubernetes.io/hostname": "worker-0"}});
+    spec["kataConfigPoolSelector"] = selector;
+    world.config(&spec);
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+    assert!(world.node("worker-0").labels.contains_key(CLASS_LABEL));
+    assert_eq!(face(&get_class(&world)), face(&class("kata-qemu")));
+    world.edit(
+        Kind::KataConfig,
+        "cluster-kataconfig",
+        &json!({"spec": {"kataConfigPoolSelector": null}}),
+    );
+    world.settle();
+    assert_eq!(get_class(&world)["scheduling"]["nodeSelector"][CLASS_LABEL], "true");
+    // The garbage collector must not delete it with the KataConfig.
+    assert_eq!(get_class(&world)["metadata"]["ownerReferences"], Value::Null);
 }
