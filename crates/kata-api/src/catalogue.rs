@@ -133,8 +133,8 @@ catalogue! {
         fix: "Correct installOn or the handler, or label nodes, if nodes should have the runtime. The operator adds it to nodes that match later."
     }
     KATA1037 TakeOverIncomplete Error {
-        cause: "spec.takeOver is set, and spec.runtimes does not name every RuntimeClass of kata-deploy.",
-        fix: "Add the RuntimeClasses that the message names to spec.runtimes, or delete those that no pod needs. Until then no node is taken over or gets Kata."
+        cause: "spec.takeOver is set, and spec.runtimes does not have every RuntimeClass of kata-deploy without installOn.",
+        fix: "Add the entries that the message names to spec.runtimes, or delete the RuntimeClasses that no pod needs."
     }
     KATA1040 ConstraintsNotServed Info {
         cause: "The API server does not serve SecurityContextConstraints, so the operator creates none for kata-monitor.",
@@ -414,7 +414,7 @@ catalogue! {
     }
     KATA3053 ForeignSettings Warning {
         cause: "kata-deploy has settings or files on the node that are not taken over.",
-        fix: "Move settings that you need to spec.runtimes[].config. The files stay where they are; delete those elsewhere by hand once nothing needs them."
+        fix: "Move settings that you need to spec.runtimes[].config. Delete files outside /opt/kata by hand once no program needs them."
     }
     KATA3101 NodeUnfit Warning {
         cause: "A check found that Kata cannot run on the node, so nothing is installed there.",

@@ -250,7 +250,7 @@ pub(crate) fn undo(host: &mut dyn Host, state: &mut State, plan: &HostPlan, chec
             Err(error) => return End::Failed(and(&check, &format!("going back: {error}"))),
         }
     }
-    keep_theirs(state, plan);
+    keep_known(state, plan);
     state.transaction = None;
     written::note(host, plan);
     match journal::save(host, state) {
@@ -352,7 +352,7 @@ pub(crate) fn roll_back(
             return unsafe_now(&left, reason, &check);
         }
     };
-    keep_theirs(state, plan);
+    keep_known(state, plan);
     state.transaction = None;
     match journal::save(host, state) {
         Ok(()) => {
@@ -388,7 +388,7 @@ fn started(
     if let Some(taken) = state.installed.as_ref().and_then(|installed| installed.taken.as_ref())
         && gives_back(plan)
     {
-        sandboxes.retain(|sandbox| match &taken.given_back {
+        sandboxes.retain(|sandbox| match &taken.still_ours {
             Some(waiting) => waiting.contains(&sandbox.id),
             None => !taken.sandboxes.contains(&sandbox.id),
         });
@@ -397,9 +397,9 @@ fn started(
 }
 
 /// Keeps what is known of the sandboxes of kata-deploy while a take-over is taken back.
-fn keep_theirs(state: &mut State, plan: &HostPlan) {
+fn keep_known(state: &mut State, plan: &HostPlan) {
     if let Some(taken) = plan.next.as_ref().and_then(|next| next.taken.as_ref()) {
-        state.theirs.extend(taken.sandboxes.iter().cloned());
+        state.of_kata_deploy.extend(taken.sandboxes.iter().cloned());
     }
 }
 
@@ -415,13 +415,13 @@ fn given_back<'a>(state: &'a mut State, plan: &HostPlan) -> Option<&'a mut Taken
 
 /// Notes the sandboxes of which it is not known whether they were started before the restart, from the payload of
 /// kata-deploy, or after it.
-fn note_unsure(plan: &mut HostPlan, cri: Option<&Cri>) {
+fn note_unknown(plan: &mut HostPlan, cri: Option<&Cri>) {
     let is_take_over = !plan.replaced.is_empty();
     let taken = plan.next.as_mut().and_then(|next| next.taken.as_mut()).filter(|_| is_take_over);
     let (Some(taken), Some(cri)) = (taken, cri) else { return };
     let its = cri.ready(|handler| taken.handlers.contains_key(handler)).into_iter();
     let new = its.map(|sandbox| sandbox.id).filter(|id| !taken.sandboxes.contains(id));
-    taken.unsure.extend(new.collect::<Vec<_>>());
+    taken.of_unknown_payload.extend(new.collect::<Vec<_>>());
 }
 
 /// The installed release, and the other one that a plan puts into its place.
@@ -491,7 +491,7 @@ pub(crate) fn commit(
         // They cannot do without the payload: it is still installed, and the next removal waits for them.
         state.transaction = None;
         if let Some(taken) = given_back(state, &plan) {
-            taken.given_back = Some(sandboxes.iter().map(|sandbox| sandbox.id.clone()).collect());
+            taken.still_ours = Some(sandboxes.iter().map(|sandbox| sandbox.id.clone()).collect());
         }
         return match journal::save(host, state) {
             Ok(()) => {
@@ -504,12 +504,12 @@ pub(crate) fn commit(
     if let Some(old) = &state.installed {
         keep_for(&mut plan, old, &sandboxes);
     }
-    note_unsure(&mut plan, cri.as_ref());
+    note_unknown(&mut plan, cri.as_ref());
     let HostPlan { cleanup, next, .. } = plan;
     let removed = next.is_none();
     let before = (state.transaction.take().is_some(), state.installed.take());
     state.installed = next;
-    state.theirs.clear();
+    state.of_kata_deploy.clear();
     if (before.0 || before.1 != state.installed)
         && let Err(error) = journal::save(host, state)
     {

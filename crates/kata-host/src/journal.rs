@@ -29,14 +29,19 @@ pub struct State {
     /// The change that is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transaction: Option<Transaction>,
-    /// Sandboxes of kata-deploy, from before a take-over that was taken back.
+    /// The sandboxes that are known to run from the payload of kata-deploy, after a take-over that was undone.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub theirs: BTreeSet<String>,
+    pub of_kata_deploy: BTreeSet<String>,
 }
 
 impl Default for State {
     fn default() -> Self {
-        Self { version: STATE_VERSION, installed: None, transaction: None, theirs: BTreeSet::new() }
+        Self {
+            version: STATE_VERSION,
+            installed: None,
+            transaction: None,
+            of_kata_deploy: BTreeSet::new(),
+        }
     }
 }
 

@@ -237,10 +237,11 @@ pub struct TakenOver {
     pub sandboxes: BTreeSet<String>,
     /// Those of which it is not known whether they were started from its payload or from ours.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub unsure: BTreeSet<String>,
-    /// The sandboxes that need our payload although its handlers are back.
+    pub of_unknown_payload: BTreeSet<String>,
+    /// The sandboxes that were started from our payload and still run although its handlers are back; `None` while the
+    /// handlers are ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub given_back: Option<BTreeSet<String>>,
+    pub still_ours: Option<BTreeSet<String>>,
 }
 
 /// The container runtime's main configuration file, to which we added one import.

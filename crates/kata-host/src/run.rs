@@ -255,6 +255,8 @@ struct Report {
     lost: Option<Check>,
     /// The earlier releases that are kept, and the sandboxes that there are, as far as is known.
     retained: Vec<Retained>,
+    /// The sandboxes that run from the payload of kata-deploy.
+    of_kata_deploy: BTreeSet<String>,
     sandboxes: Vec<Sandbox>,
 }
 
@@ -282,6 +284,7 @@ impl Report {
             about: None,
             lost: None,
             retained: Vec::new(),
+            of_kata_deploy: BTreeSet::new(),
             sandboxes: Vec::new(),
         }
     }
@@ -321,12 +324,7 @@ impl Report {
         self.report.kata_version = installed.and_then(|installed| installed.kata_version.clone());
         self.retained = installed.map_or_else(Vec::new, |installed| installed.retained.clone());
         let taken = installed.and_then(|installed| installed.taken.as_ref());
-        self.retained.extend(taken.map(|taken| Retained {
-            release: "kata-deploy".to_owned(),
-            digest: String::new(),
-            kata_version: None,
-            sandboxes: taken.sandboxes.clone(),
-        }));
+        self.of_kata_deploy = taken.map(|taken| taken.sandboxes.clone()).unwrap_or_default();
     }
 
     fn observed(&mut self, observed: &Observed) {
@@ -397,8 +395,9 @@ impl Report {
 
     /// Cuts the report so that it fits into a termination message.
     fn finish(self) -> NodeReport {
-        let Self { mut report, mut checks, mut about, lost, retained, sandboxes } = self;
-        report.earlier = earlier(&retained, &sandboxes);
+        let Self { mut report, mut checks, mut about, lost, retained, of_kata_deploy, sandboxes } =
+            self;
+        report.earlier = earlier(&retained, &of_kata_deploy, &sandboxes);
         if let Some(lost) = lost
             && report.message.is_empty()
         {
@@ -434,23 +433,28 @@ impl Report {
     }
 }
 
-/// The pods that run on releases which are not current.
-fn earlier(retained: &[Retained], sandboxes: &[Sandbox]) -> Vec<EarlierRelease> {
-    let of = |release: &Retained| {
-        let running = sandboxes.iter().filter(|it| it.ready && release.sandboxes.contains(&it.id));
+/// The pods that run on releases which are not current, and those of the sandboxes `of_kata_deploy`.
+fn earlier(
+    retained: &[Retained],
+    of_kata_deploy: &BTreeSet<String>,
+    sandboxes: &[Sandbox],
+) -> Vec<EarlierRelease> {
+    let pods = |ids: &BTreeSet<String>| -> Vec<String> {
+        let running = sandboxes.iter().filter(|it| it.ready && ids.contains(&it.id));
         let pods = running.map(|sandbox| EarlierRelease::listed(&sandbox.uid).to_owned());
-        let pods: BTreeSet<String> = pods.collect();
-        let kata_version = release.kata_version.clone();
-        // A release of ours has a payload.
-        let of_kata_deploy = release.digest.is_empty();
-        EarlierRelease {
-            kata_version,
-            pods: pods.into_iter().collect(),
-            more_pods: 0,
-            of_kata_deploy,
-        }
+        pods.collect::<BTreeSet<String>>().into_iter().collect()
     };
-    retained.iter().map(of).filter(|release| !release.pods.is_empty()).collect()
+    let ours = retained.iter().map(|release| EarlierRelease {
+        kata_version: release.kata_version.clone(),
+        pods: pods(&release.sandboxes),
+        ..EarlierRelease::default()
+    });
+    let theirs = EarlierRelease {
+        pods: pods(of_kata_deploy),
+        of_kata_deploy: true,
+        ..EarlierRelease::default()
+    };
+    ours.chain([theirs]).filter(|release| !release.pods.is_empty()).collect()
 }
 
 /// Counts a pod instead of listing it; false if there is none.

@@ -60,7 +60,8 @@ fn refusal(observed: &Observed, site: &Site, cri: &Cri) -> Option<String> {
     if site.distribution == Distribution::Crio {
         let (path, _) = files.crio(site).find(|(path, _)| names_crio(path))?;
         return Some(format!(
-            "{path} is for CRI-O, and only containerd can be taken over: remove kata-deploy from the node first"
+            "{path} is for CRI-O, and only containerd can be taken over: remove kata-deploy from the node once none of its \
+             sandboxes runs there"
         ));
     }
     if cri.numbers() < (2, 0) {
@@ -69,7 +70,7 @@ fn refusal(observed: &Observed, site: &Site, cri: &Cri) -> Option<String> {
         return is_its.then(|| {
             format!(
                 "kata-deploy wrote its handlers into {}, since it is for {} {}, and only containerd 2 or newer can be \
-                 taken over: remove kata-deploy from the node first",
+                 taken over: update containerd, or remove kata-deploy from the node once none of its sandboxes runs there",
                 site.main, cri.version.name, cri.version.version
             )
         });
@@ -77,14 +78,16 @@ fn refusal(observed: &Observed, site: &Site, cri: &Cri) -> Option<String> {
     let found = files.kata_deploy.as_ref()?;
     if site.distribution == Distribution::Microk8s {
         return Some(
-            "MicroK8s cannot be taken over: remove kata-deploy from the node first".to_owned(),
+            "kata-deploy cannot be taken over on MicroK8s: remove it from the node once none of its sandboxes runs there"
+                .to_owned(),
         );
     }
     let handlers = match &found.handlers {
         Ok(handlers) => handlers,
         Err(reason) => {
             return Some(format!(
-                "{reason}, and only handlers with shims and configurations below {} can be taken over",
+                "{reason}, and only handlers with shims and configurations below {} can be taken over: change the values \
+                 of kata-deploy, or remove it from the node",
                 kata_deploy::TREE
             ));
         }
@@ -116,7 +119,8 @@ fn refusal(observed: &Observed, site: &Site, cri: &Cri) -> Option<String> {
     let its_pods = cri.ready(str::is_empty);
     if let Some(pod) = its_pods.iter().find(|sandbox| sandbox.pod.starts_with(PODS)) {
         return Some(format!(
-            "pod {}/{} runs on the node, and would undo it: stop kata-deploy first, as docs/migrate.md says",
+            "pod {}/{} of kata-deploy runs on the node, and would undo the take-over: give the pods of its DaemonSet an image \
+             that does nothing, then delete the DaemonSet",
             pod.namespace, pod.pod
         ));
     }
@@ -161,15 +165,15 @@ pub(crate) fn taken(
     let alive: BTreeSet<String> = cri.ready(|_| true).into_iter().map(|it| it.id).collect();
     let mut taken = before.unwrap_or_default();
     taken.sandboxes.retain(|id| alive.contains(id));
-    taken.unsure.retain(|id| alive.contains(id));
+    taken.of_unknown_payload.retain(|id| alive.contains(id));
     if let Some(found) = &observed.files.kata_deploy {
-        taken.sandboxes.extend(observed.state.theirs.intersection(&alive).cloned());
+        taken.sandboxes.extend(observed.state.of_kata_deploy.intersection(&alive).cloned());
         // Of what an earlier change of ours may have started nothing is known.
         let is_first = observed.state.installed.is_none()
             && (!observed.has_journal || observed.unnamed.is_empty());
         let its = cri.ready(|handler| found.has(handler)).into_iter().map(|it| it.id);
         let its: Vec<String> = its.filter(|id| !taken.sandboxes.contains(id)).collect();
-        let known = if is_first { &mut taken.sandboxes } else { &mut taken.unsure };
+        let known = if is_first { &mut taken.sandboxes } else { &mut taken.of_unknown_payload };
         known.extend(its);
         let editable = site.editable.as_ref().filter(|_| !found.imports.is_empty());
         taken.main = editable.and_then(|path| changes.iter().find(|it| it.path == *path)).cloned();
@@ -177,12 +181,12 @@ pub(crate) fn taken(
         taken.drop_ins = found.drop_ins.iter().cloned().collect();
         taken.handlers = found.handlers().map(|(name, it)| (name.clone(), it.clone())).collect();
         taken.sets_log_level = found.sets_log_level;
-        taken.given_back = None;
+        taken.still_ours = None;
     }
     let is_any = !taken.handlers.is_empty();
     let is_needed = task.take_over
         || !taken.sandboxes.is_empty()
-        || !taken.unsure.is_empty()
+        || !taken.of_unknown_payload.is_empty()
         || names_tree(&observed.files);
     (is_any && is_needed).then_some(taken)
 }

@@ -88,7 +88,7 @@ pub(super) fn remove(task: &NodeTask, observed: &Observed) -> Decision {
     }
     let mut in_the_way = cri.ready(|handler| ours.contains(handler));
     if let Some((_, taken)) = given_back {
-        let waits_for_it = |id: &String| match &taken.given_back {
+        let waits_for_it = |id: &String| match &taken.still_ours {
             Some(waiting) => waiting.contains(id),
             None => !taken.sandboxes.contains(id),
         };

@@ -116,7 +116,7 @@ fn what_is_not_its_handlers_alone_is_refused_by_name() {
         refused(&mut nydus, &take()),
         format!(
             "{IMPORTED} sets proxy_plugins, and only handlers with shims and configurations below /opt/kata can be \
-             taken over"
+             taken over: change the values of kata-deploy, or remove it from the node"
         )
     );
     let mut user = node(true);
@@ -129,7 +129,8 @@ fn what_is_not_its_handlers_alone_is_refused_by_name() {
     its_pod.runtime.sandboxes.last_mut().unwrap().pod = "kata-deploy-x7k2p".to_owned();
     assert_eq!(
         refused(&mut its_pod, &take()),
-        "pod shop/kata-deploy-x7k2p runs on the node, and would undo it: stop kata-deploy first, as docs/migrate.md says"
+        "pod shop/kata-deploy-x7k2p of kata-deploy runs on the node, and would undo the take-over: give the pods of its \
+         DaemonSet an image that does nothing, then delete the DaemonSet"
     );
     let mut rust = node(true);
     let text = drop_in(&["qemu", "clh"]).replace("/opt/kata/bin", "/opt/kata/runtime-rs/bin");

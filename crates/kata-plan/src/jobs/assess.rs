@@ -13,7 +13,7 @@ use super::desired::{self, Desired, NodeState};
 use super::due::{self, HANDLERS_GRACE};
 use super::provided::{self, Source};
 use super::record::{self, JobsOfNode, NodeRecord};
-use super::{candidates, changes, node, payload, removal};
+use super::{candidates, changes, node, payload, removal, take_over};
 use crate::assessment::{Assessment, Candidates, KataState, LeaveReason, NodeAssessment};
 use crate::configs::config_ref;
 use crate::draft::Draft;
@@ -340,11 +340,8 @@ fn choose(
     let config = &cluster.base.config;
     let previous = previous.map(AsRef::as_ref);
     let artifacts = record.status.may_have_artifacts;
-    // A node that was not taken before takeOver was dropped goes back to kata-deploy.
-    let is_of_kata_deploy = facts.is_of_kata_deploy()
-        && config.spec.take_over.is_none()
-        && record.status.installed.is_none();
-    let is_own = !is_of_kata_deploy
+    let is_installed = record.status.installed.is_some();
+    let is_own = !take_over::was_not_taken(&cluster.base, facts, is_installed)
         && (artifacts || node::is_claimed(&facts.labels) || provided::is_recorded(facts, previous));
     let source = provided::source(config, facts, keeps_unmatched, previous, artifacts);
     let is_provided = source == Source::Provided;
@@ -484,9 +481,7 @@ fn host<'a>(
         && since.is_some_and(|since| base.now.duration_since(since) >= HANDLERS_GRACE);
     let is_current = installed == Some(&desired.state);
     let unassessed = NodeAssessment::new(facts, previous, base.now);
-    // Until Kata is installed there by us, the label is that of kata-deploy, also after takeOver was dropped.
-    let is_taken =
-        facts.is_of_kata_deploy() && (base.config.spec.take_over.is_some() || installed.is_none());
+    let is_taken = take_over::keeps_runtime_label(base, facts, installed.is_some());
     let node = NodeAssessment {
         has_runtime_label: if is_taken {
             facts.has_class_label()

@@ -66,10 +66,21 @@ pub(super) fn incomplete(base: &Assessment) -> Option<Finding> {
             }
         })
         .collect();
-    let classes = if absent.len() == 1 { "a RuntimeClass" } else { "RuntimeClasses" };
     let message = format!(
-        "spec.runtimes lacks {classes} of kata-deploy without installOn, so no node is taken over or gets Kata: {}",
+        "no node is taken over or gets Kata, since RuntimeClasses of kata-deploy have no entry in spec.runtimes, or one with \
+         installOn; add: {}",
         entries.join(", ")
     );
     Some(Finding::new(Code::TakeOverIncomplete, config_ref(&base.config), message))
+}
+
+/// Whether the runtime label of a node is that of kata-deploy, so that it stays. Until Kata is installed there by us it is,
+/// also after takeOver was dropped.
+pub(super) fn keeps_runtime_label(base: &Assessment, node: &NodeFacts, is_installed: bool) -> bool {
+    node.is_of_kata_deploy() && (base.config.spec.take_over.is_some() || !is_installed)
+}
+
+/// Whether a node goes back to kata-deploy as it is, since takeOver was dropped before it was taken over.
+pub(super) fn was_not_taken(base: &Assessment, node: &NodeFacts, is_installed: bool) -> bool {
+    node.is_of_kata_deploy() && base.config.spec.take_over.is_none() && !is_installed
 }

@@ -144,7 +144,7 @@ fn take_over(
         cluster.nodes.iter().filter(is_left).map(|node| node.facts.name.as_str()).collect();
     if !left.is_empty() {
         let message = format!(
-            "RuntimeClass {} to be taken over from kata-deploy, after {}",
+            "RuntimeClass {} to be taken over from kata-deploy, after its nodes {}",
             runtime.name,
             text::list(&left, text::NAMES)
         );

@@ -128,7 +128,7 @@ fn nothing_begins_while_a_class_of_kata_deploy_has_no_counterpart() {
     world.settle();
     assert_eq!(
         finding(&world, "KATA1037"),
-        "KATA1037 TakeOverIncomplete: KataConfig cluster-kataconfig: spec.runtimes lacks a RuntimeClass of kata-deploy without installOn, so no node is taken over or gets Kata: {name: kata-clh}"
+        "KATA1037 TakeOverIncomplete: KataConfig cluster-kataconfig: no node is taken over or gets Kata, since RuntimeClasses of kata-deploy have no entry in spec.runtimes, or one with installOn; add: {name: kata-clh}"
     );
     assert_eq!(world.names(Kind::Job), Vec::<String>::new());
     assert!(!lost_labels(&world));
