@@ -163,10 +163,6 @@ pub const NAMESPACE: &str = "openshift-sandboxed-containers-operator";
 pub const KATA_DEPLOY_LABEL_PREFIX: &str = "kata-deploy.katacontainers.io/";
 /// The node label of a kata-deploy without a suffix: `true` on a node that it has finished.
 pub const KATA_DEPLOY_LABEL: &str = "kata-deploy.katacontainers.io/default";
-/// The label of a RuntimeClass of kata-deploy with the suffix of its installation, or `default`.
-pub const KATA_DEPLOY_INSTANCE: &str = "kata-deploy/instance";
-/// Value of [`MANAGED_BY`] of the RuntimeClasses of kata-deploy.
-pub const KATA_DEPLOY: &str = "kata-deploy";
 /// Label of the nodes that Jobs may have changed. It distinguishes the operator's [`RUNTIME_LABEL`] from that of
 /// other installers.
 pub const CLAIM_LABEL: &str = "kata-operator.dev/claimed";

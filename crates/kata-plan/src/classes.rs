@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::object::Kind;
-use crate::ownership::{annotation, body, has_labels, is_managed, label, own_labels};
+use crate::ownership::{annotation, body, has_labels, is_managed, own_labels};
 use crate::settings;
 
 /// The annotations in which a class records what its other fields do not show.
@@ -34,15 +34,15 @@ pub fn is_our_class(class: &RuntimeClass) -> bool {
         })
 }
 
-/// Whether a RuntimeClass belongs to a kata-deploy without a suffix, and selects its nodes.
-pub(crate) fn is_of_kata_deploy(class: &RuntimeClass) -> bool {
-    let label = |key| label(&class.metadata, key);
+/// Whether a RuntimeClass belongs to a kata-deploy without a suffix.
+///
+/// All of its classes select its nodes, also those that its users define. Their labels do not say so: Helm writes its own
+/// `app.kubernetes.io/managed-by` over that of the chart.
+pub fn is_of_kata_deploy(class: &RuntimeClass) -> bool {
     let selector = class.scheduling.as_ref().and_then(|it| it.node_selector.as_ref());
-    label(names::MANAGED_BY).is_some_and(|value| value == names::KATA_DEPLOY)
-        && label(names::KATA_DEPLOY_INSTANCE).is_none_or(|value| value == "default")
-        && selector.is_some_and(|selector| {
-            selector.get(names::RUNTIME_LABEL).is_some_and(|it| it == names::RUNTIME_LABEL_VERIFIED)
-        })
+    let selects = |key: &str| selector.and_then(|it| it.get(key)).is_some_and(|it| it == "true");
+    !is_managed(&class.metadata)
+        && [names::RUNTIME_LABEL, names::KATA_DEPLOY_LABEL].into_iter().all(selects)
 }
 
 /// What a RuntimeClass of kata-deploy is before it is taken over.

@@ -22,3 +22,4 @@ pub(crate) use assess::{assess, jobs_by_node};
 pub(crate) use node::is_claimed;
 pub(crate) use provided::has_operator_labels;
 pub(crate) use record::{JobsOfNode, START_GRACE};
+pub use take_over::{runtimes_to_add, take_over_obstacle};

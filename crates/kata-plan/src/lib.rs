@@ -40,11 +40,12 @@ mod text;
 pub mod validate;
 
 pub use claim::claimed_by;
-pub use classes::is_our_class;
+pub use classes::{is_of_kata_deploy, is_our_class};
 pub use configs::configs_by_age;
 pub use decide::{Decision, Outcome, decide, needs, next, report_after_apply, running_pods};
 pub use disruption::most_unavailable;
 pub use job_limits::JobLimits;
+pub use jobs::{runtimes_to_add, take_over_obstacle};
 pub use object::{Kind, ObjectRef};
 pub use observed::Observed;
 pub use plan::{Action, OnFailure, Plan, Request, Step};

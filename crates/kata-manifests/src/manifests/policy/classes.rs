@@ -9,23 +9,28 @@ use kata_api::names;
 use super::rules::{Rules, is_owned_by_configs, with_messages, words};
 
 pub(super) fn rules() -> Rules {
-    let is_managed_by = |object: &str, manager: &str| {
+    let has_label = |object: &str| {
         format!(
             "has({object}.metadata.labels) && '{label}' in {object}.metadata.labels && \
              {object}.metadata.labels['{label}'] == '{manager}'",
             label = names::MANAGED_BY,
+            manager = names::PRODUCT,
         )
     };
-    let has_label = |object: &str| is_managed_by(object, names::PRODUCT);
+    // The nodes of kata-deploy have this label, and its classes select it.
+    let is_of_kata_deploy = |object: &str| {
+        format!(
+            "has({object}.scheduling) && has({object}.scheduling.nodeSelector) && '{label}' in \
+             {object}.scheduling.nodeSelector && {object}.scheduling.nodeSelector['{label}'] == 'true'",
+            label = names::KATA_DEPLOY_LABEL,
+        )
+    };
     // Those of kata-deploy are taken over, and given back; none of them is deleted.
-    let is_taken = format!(
-        "(request.operation == 'UPDATE' && {})",
-        is_managed_by("oldObject", names::KATA_DEPLOY)
-    );
+    let is_taken = format!("(request.operation == 'UPDATE' && {})", is_of_kata_deploy("oldObject"));
     let is_given_back = format!(
         "(request.operation == 'UPDATE' && {} && has(oldObject.metadata.annotations) && \
          '{}' in oldObject.metadata.annotations)",
-        is_managed_by("object", names::KATA_DEPLOY),
+        is_of_kata_deploy("object"),
         names::TAKEN_OVER_ANNOTATION
     );
     // Those of the OpenShift sandboxed containers operator belong to the KataConfig, and have no label.

@@ -12,10 +12,11 @@ use crate::world::{VERIFIED, World};
 const ITS_LABEL: &str = "kata-deploy.katacontainers.io/default";
 const CLASS_LABEL: &str = "kata.node-restriction.kubernetes.io/kata-qemu";
 
+/// A class as Helm leaves it, which writes its own label over that of the chart.
 fn class(name: &str) -> Value {
     json!({
         "kind": "RuntimeClass",
-        "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "kata-deploy", "kata-deploy/instance": "default"}},
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "Helm", "kata-deploy/instance": "default"}},
         "handler": name,
         "overhead": {"podFixed": {"cpu": "250m", "memory": "320Mi"}},
         "scheduling": {"nodeSelector": {VERIFIED: "true", ITS_LABEL: "true"}},
@@ -169,10 +170,7 @@ fn a_refused_node_stays_as_it_is_and_the_others_go_on() {
     world.settle();
     assert!(!lost_labels(&world));
     assert!(world.node("worker-1").labels.contains_key(CLASS_LABEL));
-    assert_eq!(
-        get_class(&world)["metadata"]["labels"]["app.kubernetes.io/managed-by"],
-        "kata-deploy"
-    );
+    assert_eq!(get_class(&world)["metadata"]["labels"]["app.kubernetes.io/managed-by"], "Helm");
 }
 
 #[test]

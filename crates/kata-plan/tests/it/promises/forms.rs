@@ -132,7 +132,7 @@ fn runtime_class(snapshot: &Snapshot, body: &Value) {
     if *selector == json!({names::CLOSED_LABEL: "true"}) {
         return;
     }
-    if body["metadata"]["labels"][names::MANAGED_BY] == names::KATA_DEPLOY {
+    if selector[names::KATA_DEPLOY_LABEL] == "true" {
         // One that goes back to kata-deploy was taken over from it.
         let name = body["metadata"]["name"].as_str();
         let mut classes = snapshot.runtime_classes.known().into_iter().flatten();
