@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Fault(FaultArguments),
     /// Add a node to a running simulated cluster, or remove one
     Node(NodeArguments),
+    /// Install kata-deploy, upstream's installer, on all workers of a running simulated cluster
+    KataDeploy(KataDeployArguments),
     /// Change how fast the time of a running simulated cluster passes
     Speed(SpeedArguments),
 }
@@ -180,6 +182,14 @@ pub(crate) enum NodeAction {
     Reboot,
     /// The machine is installed anew under the same name, while its Node object stays
     Reinstall,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct KataDeployArguments {
+    /// Who starts the installations: daemonset or jobs
+    pub(crate) mode: String,
+    #[command(flatten)]
+    pub(crate) cluster: Where,
 }
 
 #[derive(Args, Debug)]

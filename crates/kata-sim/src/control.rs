@@ -9,7 +9,9 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use crate::arguments::{FaultArguments, NodeAction, NodeArguments, SpeedArguments, Where};
+use crate::arguments::{
+    FaultArguments, KataDeployArguments, NodeAction, NodeArguments, SpeedArguments, Where,
+};
 use crate::{Failure, Outcome};
 
 /// What can go wrong, in the user's terms.
@@ -70,6 +72,13 @@ pub(crate) async fn node(arguments: NodeArguments) -> Result<Outcome, Failure> {
     };
     call(&cluster, method, &path, &body).await?;
     say(&format!("node {name} {what} (simulated)"))
+}
+
+/// `kata-sim kata-deploy daemonset|jobs`.
+pub(crate) async fn kata_deploy(arguments: KataDeployArguments) -> Result<Outcome, Failure> {
+    let KataDeployArguments { mode, cluster } = arguments;
+    call(&cluster, "POST", "kata-deploy", &json!({"mode": mode})).await?;
+    say("kata-deploy is installed on all workers (simulated)")
 }
 
 /// `kata-sim speed X`.

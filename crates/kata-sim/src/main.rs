@@ -51,6 +51,7 @@ fn main() -> ExitCode {
         Command::Up(options) => on_real_time(up::run(options)),
         Command::Fault(options) => on_real_time(control::fault(options)),
         Command::Node(options) => on_real_time(control::node(options)),
+        Command::KataDeploy(options) => on_real_time(control::kata_deploy(options)),
         Command::Speed(options) => on_real_time(control::speed(options)),
     };
     match result {

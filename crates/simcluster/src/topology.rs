@@ -25,6 +25,7 @@ use crate::workload::daemonset::DaemonSets;
 use crate::workload::deployment::Deployments;
 use crate::workload::disruption::Disruption;
 use crate::workload::job::Jobs;
+use crate::workload::kata_deploy::KataDeploy;
 use crate::workload::replicaset::ReplicaSets;
 use crate::workload::scheduler::Scheduler;
 use crate::world::{
@@ -134,11 +135,13 @@ pub fn add_controllers(simulation: &mut Simulation) {
     simulation.add_controller(Box::new(Deployments::default()));
     simulation.add_controller(Box::new(DaemonSets::default()));
     simulation.add_controller(Box::new(Jobs::default()));
+    simulation.add_controller(Box::new(KataDeploy));
     simulation.add_controller(Box::new(autoscaler::Autoscaler::default()));
     for controller in crate::controllers::all() {
         simulation.add_controller(controller);
     }
     simulation.frontend.register("nodes", control::nodes);
+    simulation.frontend.register("kata-deploy", control::kata_deploy);
     simulation.frontend.exec = Some(crate::node::exec::exec);
     simulation.frontend.logs = Some(crate::node::exec::logs);
 }

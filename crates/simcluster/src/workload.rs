@@ -6,6 +6,7 @@ pub mod daemonset;
 pub mod deployment;
 pub mod disruption;
 pub mod job;
+pub mod kata_deploy;
 pub mod owned;
 pub mod replicaset;
 pub mod scheduler;

@@ -7,6 +7,7 @@ use jiff::SignedDuration;
 use serde_json::Value;
 use simcluster::api::fault::{Rule, When};
 use simcluster::topology::{Layout, NodeOptions};
+use simcluster::workload::kata_deploy::Mode;
 use simcluster::world::{NodeFault, NodeGroup};
 
 use super::claim::Claim;
@@ -73,6 +74,8 @@ pub(crate) enum Verb {
         reinstall: bool,
     },
     OsImage(String),
+    /// kata-deploy is installed on all workers.
+    KataDeploy(Mode),
     ApiFault(Option<Rule>),
     EtcdBackup,
     EtcdRestore,

@@ -25,7 +25,7 @@ use super::words::{Target, number, span, target, words};
 const PATIENCE: Duration = Duration::from_mins(60);
 /// The verbs, for those who mistype one.
 const VERBS: &str = "cluster, apply, delete, label, show, wait, expect, advance, fault, node, group, cordon, \
-                     uncordon, os-image, api-fault, etcd, crash operator, restart operator, foreign-write, \
+                     uncordon, kata-deploy, os-image, api-fault, etcd, crash operator, restart operator, foreign-write, \
                      refused, invariants";
 
 impl Command {
@@ -137,6 +137,7 @@ fn verb(text: &str, inline: Option<&str>) -> Result<Verb, String> {
             patch: serde_json::json!({"spec": {"unschedulable": *verb == "cordon"}}),
             manager: "kubectl",
         }),
+        ("kata-deploy", [mode]) => Ok(Verb::KataDeploy(mode.parse()?)),
         ("os-image", [image]) => Ok(Verb::OsImage((*image).to_owned())),
         ("api-fault", ["none"]) => Ok(Verb::ApiFault(None)),
         ("api-fault", [fault, options @ ..]) => {

@@ -1,4 +1,5 @@
-//! `/sim/v1/nodes`: hosts and their faults, for `kata-sim node` and `kata-sim fault`.
+//! `/sim/v1/nodes` and `/sim/v1/kata-deploy`: hosts and their faults, for `kata-sim node` and `kata-sim fault`, and a
+//! kata-deploy on them, for `kata-sim kata-deploy`.
 //!
 //! | request | does |
 //! |---|---|
@@ -8,6 +9,7 @@
 //! | `POST nodes/NAME/boots`, or with `{"reinstall": true}` | boots a host, or installs it anew |
 //! | `POST nodes/NAME/faults` with `{"fault"}` | makes something go wrong |
 //! | `DELETE nodes/NAME/faults`, or with `{"fault"}` | makes the host sound again, of all faults or of one |
+//! | `POST kata-deploy` with `{"mode"}` | installs kata-deploy on all workers; the mode is `daemonset` or `jobs` |
 
 use http::Method;
 use serde_json::{Value, json};
@@ -16,7 +18,8 @@ use super::{NodeOptions, Role, add_node, boot_node, clear_fault, remove_node, se
 use crate::Simulation;
 use crate::api::ApiError;
 use crate::api::frontend::ControlRequest;
-use crate::world::{Host, NodeFault, Power};
+use crate::workload::kata_deploy::{self, Mode};
+use crate::world::{Host, NodeFault, Platform, Power};
 
 /// Answers a request to `/sim/v1/nodes`.
 ///
@@ -80,6 +83,28 @@ pub(super) fn nodes(
     }
     let hosts = simulation.world.hosts.iter();
     Ok(json!({"nodes": hosts.map(|(name, host)| describe(name, host)).collect::<Vec<_>>()}))
+}
+
+/// Answers `POST /sim/v1/kata-deploy` with `{"mode"}`.
+///
+/// # Errors
+/// `400` for what cannot be understood or needs another platform, and what the installation refuses.
+pub(super) fn kata_deploy(
+    simulation: &mut Simulation,
+    request: &ControlRequest,
+) -> Result<Value, ApiError> {
+    let (true, &Method::POST) = (request.path.trim_matches('/').is_empty(), &request.method) else {
+        return Err(bad("there is POST kata-deploy".to_owned()));
+    };
+    if simulation.world.platform == Platform::OpenShift {
+        return Err(bad(
+            "kata-deploy is played in clusters of `kata-sim up --platform kubernetes` only"
+                .to_owned(),
+        ));
+    }
+    let mode: Mode = text(&request.body, "mode")?.parse().map_err(bad)?;
+    kata_deploy::install(simulation, mode)?;
+    Ok(json!({}))
 }
 
 fn bad(why: String) -> ApiError {

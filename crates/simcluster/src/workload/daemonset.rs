@@ -113,10 +113,8 @@ impl DaemonSets {
     /// Replaces one pod of an older template after the other.
     fn roll(&self, maker: &Maker<'_>, set: &Value, hash: &str, cx: &mut Context<'_>) {
         let pods = self.pods.pods(set, cx);
-        let limit = set["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"]
-            .as_u64()
-            .and_then(|limit| usize::try_from(limit).ok())
-            .unwrap_or(1);
+        let limit =
+            limit(&set["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"], pods.len());
         let down = pods.iter().filter(|pod| !pod::is_ready(pod)).count();
         let stale = |pod: &&Arc<Value>| pod["metadata"]["labels"][HASH] != hash;
         let (ready, broken): (Vec<_>, Vec<_>) =
@@ -126,6 +124,13 @@ impl DaemonSets {
             maker.delete(pod, cx);
         }
     }
+}
+
+/// How many of so many pods may be down: a number, or a percentage that is rounded up.
+fn limit(value: &Value, pods: usize) -> usize {
+    let percent = value.as_str().and_then(|text| text.strip_suffix('%')?.parse::<usize>().ok());
+    let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
+    percent.map(|percent| (pods * percent).div_ceil(100)).or(number).unwrap_or(1)
 }
 
 /// The node for which a pod of a DaemonSet was made.

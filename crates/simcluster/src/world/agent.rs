@@ -254,7 +254,7 @@ impl Host {
     }
 
     /// Writes a file as another program of the host does, which keeps its mode.
-    pub(super) fn put(&mut self, path: &str, text: String) {
+    pub(crate) fn put(&mut self, path: &str, text: String) {
         let above = paths::parent(path);
         if self.disk.directories.insert(above.to_owned()) {
             self.agent_mark(above, 0o755);
@@ -262,6 +262,22 @@ impl Host {
         let mode = self.agent_stat(path).map_or(0o644, |found| found.mode);
         self.files.insert(path.to_owned(), text);
         self.agent_mark(path, mode);
+    }
+
+    /// Makes directories as another program of the host does.
+    pub(crate) fn make_directories(&mut self, paths: &[&str]) {
+        self.disk.add_directories(paths);
+    }
+
+    /// Removes a directory with all that is below it, as another program of the host does.
+    pub(crate) fn remove_tree(&mut self, path: &str) {
+        let is_below = |it: &str| it == path || it.starts_with(&format!("{path}/"));
+        self.files.retain(|file, _| !is_below(file));
+        let disk = &mut self.disk;
+        disk.directories.retain(|it| !is_below(it));
+        disk.links.retain(|link, _| !is_below(link));
+        disk.marks.retain(|it, _| !is_below(it));
+        disk.reserved.retain(|file, _| !is_below(file));
     }
 
     fn agent_write(&mut self, path: &str, content: &[u8], mode: u32) -> Result<(), String> {

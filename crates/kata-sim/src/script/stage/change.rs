@@ -59,6 +59,7 @@ pub(super) fn change(sim: &mut Simulation, verb: Verb) -> Result<String, Failed>
         Verb::GroupAdd(group) => topology::add_group(sim, group)?,
         Verb::NodeRemove(name) => topology::remove_node(sim, &name)?,
         Verb::NodeBoot { name, reinstall } => topology::boot_node(sim, &name, reinstall)?,
+        Verb::KataDeploy(mode) => simcluster::workload::kata_deploy::install(sim, mode)?,
         Verb::OsImage(image) => simcluster::mco::set_os_image(sim, &image)?,
         Verb::ApiFault(Some(rule)) => sim.frontend.faults.add(rule),
         Verb::ApiFault(None) => sim.frontend.faults.clear(),
