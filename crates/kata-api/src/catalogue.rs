@@ -134,7 +134,7 @@ catalogue! {
     }
     KATA1037 TakeOverIncomplete Error {
         cause: "spec.takeOver is set, and spec.runtimes does not have every RuntimeClass of kata-deploy without installOn.",
-        fix: "Add the entries that the message names to spec.runtimes, or delete the RuntimeClasses that no pod needs."
+        fix: "Add the entries that the message names to spec.runtimes, as `kubectl kata takeover plan` prints them, or delete the RuntimeClasses that no pod needs."
     }
     KATA1040 ConstraintsNotServed Info {
         cause: "The API server does not serve SecurityContextConstraints, so the operator creates none for kata-monitor.",

@@ -36,7 +36,7 @@ impl Extent {
 pub struct AgentCounts {
     /// Points at which the agent's process was ended: before and after every call of an install, an
     /// upgrade, a repair, a way back and a removal, with and without a loss of power, on eight kinds of
-    /// node.
+    /// node, and of a take-over of kata-deploy and its way back on two.
     pub crash_points: u64,
     /// Installs followed by removals, on all kinds of node together, after which everything on the disk was as before.
     pub loops: u64,
@@ -98,7 +98,14 @@ enum Piece {
 /// Goes through everything; `root` is the repository, in which the seeds are.
 pub fn run(root: &Path, extent: Extent, threads: usize) -> AgentCounts {
     let begun = Instant::now();
-    let crashes = [sweep::install, sweep::upgrade, sweep::repair, sweep::rollback, sweep::removal];
+    let crashes = [
+        sweep::install,
+        sweep::upgrade,
+        sweep::repair,
+        sweep::rollback,
+        sweep::removal,
+        sweep::take_over,
+    ];
     let parsers = PARSERS.into_iter().chain(PARSERS_OF_THE_AGENT).map(Piece::Inputs);
     let pieces: Vec<Piece> =
         crashes.into_iter().map(Piece::Crashes).chain([Piece::Loops]).chain(parsers).collect();

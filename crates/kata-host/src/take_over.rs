@@ -119,8 +119,8 @@ fn refusal(observed: &Observed, site: &Site, cri: &Cri) -> Option<String> {
     let its_pods = cri.ready(str::is_empty);
     if let Some(pod) = its_pods.iter().find(|sandbox| sandbox.pod.starts_with(PODS)) {
         return Some(format!(
-            "pod {}/{} of kata-deploy runs on the node, and would undo the take-over: give the pods of its DaemonSet an image \
-             that does nothing, then delete the DaemonSet",
+            "pod {}/{} of kata-deploy runs on the node, and would undo the take-over: stop it with \
+             `kubectl kata takeover begin`",
             pod.namespace, pod.pod
         ));
     }

@@ -23,6 +23,9 @@ use crate::resource::{Resource, encode};
 const PAGE: u32 = 500;
 /// How many answers one list may have. Kubernetes supports 150,000 pods.
 const PAGES: usize = 2_000;
+const JSON: &str = "application/json";
+/// A list of objects without anything but their metadata.
+const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 /// Most bytes of an answer.
 const ANSWER: usize = 256 << 20;
 
@@ -117,6 +120,8 @@ pub(crate) struct Scope<'a> {
     pub(crate) labels: Option<&'a str>,
     /// A field selector.
     pub(crate) fields: Option<&'a str>,
+    /// Whether only their metadata is sent.
+    pub(crate) is_metadata: bool,
 }
 
 impl<'a> Scope<'a> {
@@ -156,8 +161,9 @@ struct Head {
 /// What is on it.
 #[derive(Deserialize)]
 struct Items<T> {
-    #[serde(default = "Vec::new")]
-    items: Vec<T>,
+    /// `null` if there are none and only metadata was asked for.
+    #[serde(default = "Option::default")]
+    items: Option<Vec<T>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -292,7 +298,10 @@ impl Api {
 
     /// GET of a path, as text.
     pub(crate) async fn text(&self, what: &str, path: &str) -> Result<String, Trouble> {
-        Ok(self.exchange(what, request(what, http::Method::GET, path, None, Vec::new())?).await?.1)
+        Ok(self
+            .exchange(what, request(what, http::Method::GET, path, (JSON, JSON), Vec::new())?)
+            .await?
+            .1)
     }
 
     /// GET of a path, as text, with the time that the API server's clock showed, if the answer says so: what
@@ -302,7 +311,7 @@ impl Api {
         what: &str,
         path: &str,
     ) -> Result<(String, Option<Timestamp>), Trouble> {
-        let asked = request(what, http::Method::GET, path, None, Vec::new())?;
+        let asked = request(what, http::Method::GET, path, (JSON, JSON), Vec::new())?;
         let (head, text) = self.exchange(what, asked).await?;
         let date = head.headers.get(http::header::DATE).and_then(|date| date.to_str().ok());
         let time = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok());
@@ -324,7 +333,9 @@ impl Api {
                 path.push_str(&format!("&{key}={}", encode(value)));
             }
         }
-        self.text(what, &path).await
+        let accept = if scope.is_metadata { METADATA } else { JSON };
+        let asked = request(what, http::Method::GET, &path, (accept, JSON), Vec::new())?;
+        Ok(self.exchange(what, asked).await?.1)
     }
 
     /// All objects of a kind.
@@ -372,7 +383,7 @@ impl Api {
                             }
                         },
                     };
-                    all.extend::<Vec<T>>(items);
+                    all.extend::<Vec<T>>(items.unwrap_or_default());
                     match following {
                         Some(following) => {
                             answer = following;
@@ -477,7 +488,8 @@ impl Api {
         body: &Value,
     ) -> Result<Value, Trouble> {
         let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let (_, text) = self.exchange(what, request(what, method, path, content, bytes)?).await?;
+        let types = (JSON, content.unwrap_or(JSON));
+        let (_, text) = self.exchange(what, request(what, method, path, types, bytes)?).await?;
         serde_json::from_str(&text)
             .map_err(|source| Trouble::Other(Failure::Answer { what: what.to_owned(), source }))
     }
@@ -512,18 +524,19 @@ impl Api {
     }
 }
 
+/// A request with the type of the answer that it accepts, and that of its body.
 fn request(
     what: &str,
     method: http::Method,
     path: &str,
-    content: Option<&'static str>,
+    (accept, content): (&str, &str),
     body: Vec<u8>,
 ) -> Result<Request<Vec<u8>>, Trouble> {
     Request::builder()
         .method(method)
         .uri(path)
-        .header(http::header::ACCEPT, "application/json")
-        .header(http::header::CONTENT_TYPE, content.unwrap_or("application/json"))
+        .header(http::header::ACCEPT, accept)
+        .header(http::header::CONTENT_TYPE, content)
         .body(body)
         .map_err(|error| {
             Trouble::Other(Failure::Refused {

@@ -149,6 +149,13 @@ pub enum Command {
     ///
     /// Not on OpenShift. To upgrade the operator: `kubectl kata install --upgrade`.
     Upgrade(UpgradeArguments),
+    /// Take nodes over on which kata-deploy installed Kata, with their sandboxes running
+    ///
+    /// `plan` changes nothing: it says what `begin` would do, and prints the KataConfig that takes the nodes over.
+    /// `begin` stops kata-deploy; Kata keeps running on the nodes, and no node is changed. It can be interrupted, and goes on
+    /// when it runs again.
+    #[command(name = "takeover")]
+    TakeOver(TakeOverArguments),
     /// Print the labels and taints of a node pool whose autoscaler creates nodes for sandboxed pods
     Pool(PoolArguments),
     /// Delete the KataConfig, once no sandboxed pod is left
@@ -529,6 +536,35 @@ pub struct UpgradeArguments {
     /// Whether to ask, and to wait.
     #[command(flatten)]
     pub change: ChangeArguments,
+}
+
+/// A part of a take-over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum TakeOverAction {
+    /// Says what is to be done
+    Plan,
+    /// Stops kata-deploy
+    Begin,
+}
+
+/// Arguments of `takeover`.
+#[derive(Args, Debug)]
+pub struct TakeOverArguments {
+    /// What to do
+    #[arg(value_enum, value_name = "ACTION")]
+    pub action: TakeOverAction,
+    /// Image with a program /pause, which replaces that of kata-deploy until its pods are gone
+    #[arg(long, value_name = "REF", default_value = "registry.k8s.io/pause:3.10")]
+    pub pause_image: String,
+    /// How long to wait for what kata-deploy has begun, and for its pods; 0 means for ever
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "15m")]
+    pub timeout: Duration,
+    /// Do not ask
+    #[arg(long, short)]
+    pub yes: bool,
+    /// Change nothing: as plan
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// Arguments of `uninstall`.

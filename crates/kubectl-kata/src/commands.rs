@@ -17,6 +17,7 @@ mod report;
 mod schema;
 mod status;
 mod steer;
+mod take_over;
 mod uninstall;
 mod upgrade;
 mod verify;
@@ -85,6 +86,7 @@ pub(crate) async fn online(command: &Command, context: Context<'_, '_>) -> Resul
         Command::Install(arguments) => install::run(arguments, context).await,
         Command::Pool(arguments) => pool::run(arguments, context).await,
         Command::Upgrade(arguments) => upgrade::run(arguments, context).await,
+        Command::TakeOver(arguments) => take_over::run(arguments, context).await,
         Command::Uninstall(arguments) => uninstall::run(arguments, context).await,
         Command::Retry(arguments) => steer::retry(arguments, context).await,
         Command::Pause(arguments) => steer::pause(true, arguments, context).await,

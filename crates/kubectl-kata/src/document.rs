@@ -14,6 +14,7 @@ mod checks;
 mod history;
 mod lists;
 mod removal;
+mod take_over;
 mod verdicts;
 
 pub(crate) use acceptance::{AcceptReport, Environment, Fact, FactResult, Step};
@@ -21,6 +22,7 @@ pub(crate) use checks::{Category, Check, CheckReport, CheckResult, CheckSummary}
 pub(crate) use history::{ChangeResult, HistoryReport, NodeChange, NodeHistory, StepTime};
 pub(crate) use lists::{NodeList, NodeRow, PodList, PodRow};
 pub(crate) use removal::{Successor, UninstallPlan};
+pub(crate) use take_over::{TakeOverNode, TakeOverPlan};
 pub(crate) use verdicts::{Signal, SignalVerdict, Verdict, VerifyReport, VerifyResult};
 
 /// The version of all documents.

@@ -10,7 +10,7 @@ use crate::arguments::Arguments;
 /// Global options that each command's help has all the same.
 const SHOWN: [&str; 3] = ["namespace", "all_namespaces", "output"];
 /// Examples of commands, without `kubectl kata`.
-const EXAMPLES: [(&str, &[&str]); 21] = [
+const EXAMPLES: [(&str, &[&str]); 22] = [
     ("status", &["status", "status --nodes -w"]),
     ("wait", &["wait --timeout 2h", "wait --for node/worker-1=Ready"]),
     ("doctor", &["doctor --pre", "doctor", "doctor -f kataconfig.yaml --offline"]),
@@ -31,6 +31,7 @@ const EXAMPLES: [(&str, &[&str]); 21] = [
         &["install --dry-run client", "install --node-selector kata=true --node worker-1 --wait"],
     ),
     ("upgrade", &["upgrade --payload-image REF --dry-run", "upgrade --rollback --wait"]),
+    ("takeover", &["takeover plan", "takeover begin"]),
     ("pool", &["pool --for karpenter", "pool --for eks --class kata-qemu"]),
     ("uninstall", &["uninstall --dry-run", "uninstall --wait", "uninstall --operator"]),
     ("retry", &["retry worker-1", "retry --all"]),

@@ -22,6 +22,11 @@ impl Refusal {
         Self::new(format!("{} {text}", code.entry().code), fix)
     }
 
+    /// What the refusal is, and the fix, as one sentence.
+    pub(crate) fn sentence(&self) -> String {
+        format!("{}; {}", self.text, self.fix)
+    }
+
     pub(crate) fn print(&self, context: &mut Context<'_, '_>) -> Result<Exit, Failure> {
         context.printer.say(&format!("refused: {}", self.text))?;
         context.printer.say(&format!("    fix: {}", self.fix))?;

@@ -57,9 +57,7 @@ impl Code {
             Self::ImageModeIncomplete => {
                 &["oc get configmap layered-image-deploy-cm -n NAMESPACE -o yaml"]
             }
-            Self::TakeOverIncomplete => {
-                &["kubectl get runtimeclasses -l app.kubernetes.io/managed-by=kata-deploy"]
-            }
+            Self::TakeOverIncomplete => &["kubectl kata takeover plan"],
             Self::ForeignRuntimeClass | Self::AdoptedOverhead => {
                 &["kubectl describe runtimeclass NAME"]
             }

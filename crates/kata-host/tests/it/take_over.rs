@@ -129,8 +129,8 @@ fn what_is_not_its_handlers_alone_is_refused_by_name() {
     its_pod.runtime.sandboxes.last_mut().unwrap().pod = "kata-deploy-x7k2p".to_owned();
     assert_eq!(
         refused(&mut its_pod, &take()),
-        "pod shop/kata-deploy-x7k2p of kata-deploy runs on the node, and would undo the take-over: give the pods of its \
-         DaemonSet an image that does nothing, then delete the DaemonSet"
+        "pod shop/kata-deploy-x7k2p of kata-deploy runs on the node, and would undo the take-over: stop it with `kubectl kata \
+         takeover begin`"
     );
     let mut rust = node(true);
     let text = drop_in(&["qemu", "clh"]).replace("/opt/kata/bin", "/opt/kata/runtime-rs/bin");

@@ -52,7 +52,7 @@ async fn read(arguments: &ListArguments, context: &Context<'_, '_>) -> Result<Po
     let scope = Scope {
         namespace: namespace.as_deref(),
         labels: arguments.selector.as_deref(),
-        fields: None,
+        ..Scope::default()
     };
     let (kata, pods) = futures::join!(Kata::read(api), api.list::<Pod>(PODS, scope));
     let (kata, pods) = (kata?, pods?);

@@ -14,7 +14,7 @@ use crate::printer::Printer;
 /// A kind of document and its schema.
 type Kind = (&'static str, fn() -> Value);
 
-const ALL: [Kind; 12] = [
+const ALL: [Kind; 13] = [
     ("StatusReport", of::<document::StatusReport>),
     ("PodList", of::<document::PodList>),
     ("NodeList", of::<document::NodeList>),
@@ -25,6 +25,7 @@ const ALL: [Kind; 12] = [
     ("HistoryReport", of::<document::HistoryReport>),
     ("GatherReport", of::<document::GatherReport>),
     ("UninstallPlan", of::<document::UninstallPlan>),
+    ("TakeOverPlan", of::<document::TakeOverPlan>),
     ("CodeList", of::<document::CodeList>),
     ("VersionReport", of::<document::VersionReport>),
 ];

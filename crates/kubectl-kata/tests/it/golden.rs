@@ -7,6 +7,7 @@ use std::path::Path;
 
 use kubectl_kata::environment::EnvVars;
 use simcluster::topology::Layout;
+use simcluster::workload::kata_deploy::{self, Mode};
 use simcluster::world::Platform;
 
 use crate::lab::{Lab, Place};
@@ -152,6 +153,15 @@ async fn what_node_agents_say_is_shown() {
     for (name, line) in lines {
         all(&lab, name, line).await;
     }
+}
+
+/// A kata-deploy with its DaemonSet and nothing of ours.
+#[tokio::test(start_paused = true)]
+async fn the_plan_of_a_take_over_is_shown() {
+    let lab = Lab::bare(&Layout { platform: Platform::Kubernetes, ..Layout::default() });
+    lab.cluster.with(|sim, _| kata_deploy::install(sim, Mode::DaemonSet)).unwrap();
+    lab.pass(60).await;
+    all(&lab, "takeover", "takeover plan").await;
 }
 
 /// A proof, in a pipe with every fact and on a terminal that cannot be redrawn; one that fails is a table with the reason.

@@ -25,6 +25,7 @@ mod schemas;
 mod silence;
 mod simulated;
 mod status;
+mod take_over;
 mod upgrade;
 mod verify;
 mod view_only;

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::lab::{Done, Lab, Place};
 
 /// Commands in every state of a cluster; those that change it come last.
-const LINES: [&str; 41] = [
+const LINES: [&str; 43] = [
     "retry --all",
     "pause --dry-run",
     "resume --dry-run",
@@ -46,6 +46,8 @@ const LINES: [&str; 41] = [
     "install --dry-run=server --name second -o yaml",
     "upgrade --payload-image registry.example/kata:4.2.0 --dry-run",
     "pool --for karpenter",
+    "takeover plan",
+    "takeover begin --dry-run",
     "uninstall --dry-run",
     "uninstall",
     "uninstall --evict-pods --yes",

@@ -1,0 +1,227 @@
+//! What has to be done so that kata-deploy acts on no node any more while Kata keeps running there, one step after the
+//! other. [`steps`] is pure: what it returns follows from the cluster as it was read, so that the command can be
+//! interrupted anywhere and goes on when it runs again. No step changes a node.
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kata_api::text;
+use serde_json::{Value, json};
+
+use super::installation::{
+    CONTAINER, Installation, PAUSE, container, has_ended, is_paused, name, qualified,
+};
+use crate::Context;
+use crate::api::Trouble;
+use crate::failure::Failure;
+use crate::refusal::Refusal;
+use crate::resource::{CONFIG_MAPS, CRON_JOBS, DAEMON_SETS, JOBS, Resource};
+
+/// How many names a sentence has.
+const NAMED: usize = 3;
+
+/// A step.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Step {
+    /// An object is deleted.
+    Delete {
+        kind: Resource,
+        namespace: String,
+        name: String,
+        uid: Option<String>,
+        /// What becomes of the objects that it owns.
+        propagation: &'static str,
+    },
+    /// The pods of the DaemonSet are replaced by ones that do nothing.
+    Pause { namespace: String, name: String, image: String },
+    /// This is waited for.
+    Await(String),
+}
+
+impl Step {
+    /// For a plan.
+    pub(super) fn sentence(&self) -> String {
+        match self {
+            Self::Delete { kind, namespace, name, .. } => {
+                format!("delete {} {namespace}/{name}", kind.qualified())
+            }
+            Self::Pause { namespace, name, image } => format!(
+                "replace the pods of {} {namespace}/{name} by ones of {image} that do nothing",
+                DAEMON_SETS.qualified()
+            ),
+            Self::Await(what) => format!("wait for {what}"),
+        }
+    }
+
+    /// What was done; `None` for a wait.
+    fn done(&self) -> Option<String> {
+        match self {
+            Self::Delete { kind, namespace, name, .. } => {
+                Some(format!("{} {namespace}/{name} deleted", kind.qualified()))
+            }
+            Self::Pause { namespace, name, .. } => {
+                Some(format!("{} {namespace}/{name} paused", DAEMON_SETS.qualified()))
+            }
+            Self::Await(_) => None,
+        }
+    }
+
+    /// Does it. What is gone already is no error.
+    pub(super) async fn run(&self, context: &mut Context<'_, '_>) -> Result<(), Failure> {
+        let (kind, method, body, content) = match self {
+            Self::Delete { kind, uid, propagation, .. } => {
+                let options = json!({
+                    "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation,
+                    "preconditions": {"uid": uid},
+                });
+                (*kind, http::Method::DELETE, options, None)
+            }
+            Self::Pause { image, .. } => {
+                let content = Some("application/strategic-merge-patch+json");
+                (DAEMON_SETS, http::Method::PATCH, paused(image), content)
+            }
+            Self::Await(_) => return Ok(()),
+        };
+        let (Self::Delete { namespace, name, .. } | Self::Pause { namespace, name, .. }) = self
+        else {
+            return Ok(());
+        };
+        let what = self.sentence();
+        let path = kind.object(Some(namespace), name);
+        match context.api.write(&what, method.clone(), &path, content, &body).await {
+            Ok(_) => {}
+            Err(Trouble::Status(status)) if status.code == 404 => return Ok(()),
+            Err(trouble) => {
+                let verb = method.as_str().to_ascii_lowercase();
+                return Err(trouble.denied(&what, &format!("{verb} {}", kind.qualified())));
+            }
+        }
+        if let Some(done) = self.done() {
+            let done = context.marked(&done);
+            context.printer.line(&done)?;
+        }
+        Ok(())
+    }
+}
+
+/// The change of the DaemonSet after which its pods do nothing. All are replaced at once: Kata does not need them.
+fn paused(image: &str) -> Value {
+    json!({"spec": {
+        "updateStrategy": {
+            "type": "RollingUpdate",
+            "rollingUpdate": {"maxUnavailable": "100%", "maxSurge": 0},
+        },
+        "template": {"spec": {"containers": [{
+            "name": CONTAINER, "image": image, "command": [PAUSE], "args": null, "lifecycle": null,
+            "livenessProbe": null, "readinessProbe": null, "startupProbe": null,
+        }]}},
+    }})
+}
+
+/// Why kata-deploy cannot be stopped.
+pub(super) fn refusal(found: &Installation) -> Option<Refusal> {
+    if !found.removals.is_empty() {
+        let jobs = named(found.removals.iter().map(|job| &job.metadata));
+        return Some(Refusal::new(
+            format!("kata-deploy is being uninstalled: Job {jobs} has not ended"),
+            "wait until the uninstallation has ended; then there is nothing to take over",
+        ));
+    }
+    found.daemon_sets.iter().find_map(|set| refusal_of(set, found))
+}
+
+fn refusal_of(set: &DaemonSet, found: &Installation) -> Option<Refusal> {
+    let name = qualified(&set.metadata);
+    if set.metadata.deletion_timestamp.is_some() && found.acting_pods().next().is_some() {
+        return Some(Refusal::new(
+            format!(
+                "DaemonSet {name} is being deleted, and its pods remove Kata from their nodes as they end"
+            ),
+            "wait until they are gone; then there is nothing to take over on these nodes",
+        ));
+    }
+    let container = container(set)?;
+    let words: Vec<&str> = container.command.iter().flatten().map(String::as_str).collect();
+    let is_known = match words.as_slice() {
+        [PAUSE] => true,
+        [program, ..] => program.ends_with("/kata-deploy") && words.last() == Some(&"install"),
+        [] => false,
+    };
+    let has_hook = container.lifecycle.as_ref().is_some_and(|it| it.pre_stop.is_some());
+    (!is_known || has_hook).then(|| {
+        Refusal::new(
+            format!(
+                "DaemonSet {name} is not of kata-deploy 4.1 or newer, and its pods may remove Kata from their nodes as they \
+                 end"
+            ),
+            "upgrade kata-deploy with Helm first",
+        )
+    })
+}
+
+/// What is left to be done, in this order.
+pub(super) fn steps(found: &Installation, image: &str) -> Vec<Step> {
+    let mut steps = Vec::new();
+    // First what would begin further installations. Its Job is left alone, and waited for below.
+    for cron_job in &found.cron_jobs {
+        steps.push(deleted(CRON_JOBS, &cron_job.metadata, "Orphan"));
+    }
+    // An installation that is killed leaves a node half done.
+    let active: Vec<&Job> = found.installations.iter().filter(|job| !has_ended(job)).collect();
+    if !active.is_empty() {
+        let jobs = named(active.iter().map(|job| &job.metadata));
+        steps.push(Step::Await(format!("kata-deploy to end what it installs: Job {jobs}")));
+    }
+    for job in &found.installations {
+        steps.push(deleted(JOBS, &job.metadata, "Background"));
+    }
+    for set in &found.daemon_sets {
+        let metadata = &set.metadata;
+        let is_set =
+            set.spec.as_ref().and_then(|it| it.template.spec.as_ref()).is_some_and(is_paused);
+        if !is_set {
+            steps.push(Step::Pause {
+                namespace: metadata.namespace.clone().unwrap_or_default(),
+                name: name(metadata).to_owned(),
+                image: image.to_owned(),
+            });
+        }
+        let pods: Vec<&ObjectMeta> = found.acting_pods().map(|pod| &pod.metadata).collect();
+        let observed = set.status.as_ref().and_then(|status| status.observed_generation);
+        if !pods.is_empty() {
+            let pods = named(pods.into_iter());
+            steps.push(Step::Await(format!("the pods of kata-deploy to end: {pods}")));
+        } else if !is_set || observed < metadata.generation {
+            let name = qualified(metadata);
+            steps.push(Step::Await(format!("the DaemonSet controller to see DaemonSet {name}")));
+        }
+        steps.push(deleted(DAEMON_SETS, metadata, "Background"));
+    }
+    for templates in &found.templates {
+        steps.push(deleted(CONFIG_MAPS, &templates.metadata, "Background"));
+    }
+    // At last: until here Helm can undo all of it.
+    for record in found.records.items() {
+        steps.push(deleted(record.kind, &record.metadata, "Background"));
+    }
+    steps
+}
+
+/// The deletion of an object, or the wait for one that has begun.
+fn deleted(kind: Resource, metadata: &ObjectMeta, propagation: &'static str) -> Step {
+    if metadata.deletion_timestamp.is_some() {
+        return Step::Await(format!("{} {} to be gone", kind.qualified(), qualified(metadata)));
+    }
+    Step::Delete {
+        kind,
+        namespace: metadata.namespace.clone().unwrap_or_default(),
+        name: name(metadata).to_owned(),
+        uid: metadata.uid.clone(),
+        propagation,
+    }
+}
+
+fn named<'a>(objects: impl Iterator<Item = &'a ObjectMeta>) -> String {
+    let names: Vec<String> = objects.map(qualified).collect();
+    text::list(&names, NAMED)
+}
