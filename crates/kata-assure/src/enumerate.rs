@@ -12,7 +12,7 @@ use crate::episode::Outcome;
 use crate::ledger::Call;
 use crate::plan::{Deed, Plan, Strike, Target};
 use crate::shape::{Topology, worker};
-use crate::workload::{Base, CLOUD_LABEL, CLOUD_NODES, Workload};
+use crate::workload::{Base, CLOUD_LABEL, CLOUD_NODES, TAKEN_NODES, Workload};
 
 /// What a plan is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -314,6 +314,10 @@ fn user_deeds(plan: &Plan, calm: &Outcome, one_of: u64) -> Vec<(Sort, Plan)> {
         | Workload::ProvidedWithPod => {
             vec![Deed::DeleteConfig]
         }
+        Workload::TakeOver => {
+            let kill = |node: &str| Deed::KillAgent { node: node.to_owned() };
+            [Deed::DeleteConfig].into_iter().chain(TAKEN_NODES.map(kill)).collect()
+        }
         Workload::PayloadUpgrade | Workload::PayloadUpgradeWithPod
             if plan.workload.base() == Base::Installed =>
         {
@@ -518,13 +522,14 @@ fn foreign_changes(plan: &Plan, calm: &Outcome, one_of: u64) -> Vec<(Sort, Plan)
         return Vec::new();
     }
     let mut plans = Vec::new();
-    for index in 0..=plan.topology.selected() {
-        let node = worker(index);
+    let taken = TAKEN_NODES.iter().filter(|_| plan.workload == Workload::TakeOver);
+    let workers = (0..=plan.topology.selected()).map(worker);
+    for (index, node) in workers.chain(taken.map(|node| (*node).to_owned())).enumerate() {
         let change = |breaks| Deed::ForeignChange { node: node.clone(), breaks };
         let restart = || Deed::ForeignRestart { node: node.clone() };
         let end = || Deed::ForeignEnd { node: node.clone() };
         let kill = || Deed::KillAgent { node: node.clone() };
-        for call in calls(calm).filter(|call| (call + u64::from(index)).is_multiple_of(one_of)) {
+        for call in calls(calm).filter(|call| (call + index as u64).is_multiple_of(one_of)) {
             let plan = || plan.clone();
             let (soon, late) = (call + SOON, call + 2 * SOON);
             // worker-0 has containerd 1.x, where our copy of the section keeps the change until the next inspection.

@@ -10,6 +10,7 @@ use kata_api::names::{self, node_job};
 use serde_json::{Value, json};
 use simcluster::Simulation;
 use simcluster::resource::{JOBS, NODES};
+use simcluster::workload::kata_deploy;
 use simcluster::world::{Host, NodeFault, Platform, foreign};
 
 use crate::world::{KATANODES, condition, config, is_marked, is_true, is_usable, label, word};
@@ -31,6 +32,16 @@ pub fn is_others(node: &Value) -> bool {
     let foreign =
         labels.into_iter().any(|(key, _)| key.starts_with(names::KATA_DEPLOY_LABEL_PREFIX));
     foreign && label(node, names::CLAIM_LABEL).is_none()
+}
+
+/// Whether a node is one of kata-deploy, or was before it was taken over.
+pub fn is_of_kata_deploy(node: &Value) -> bool {
+    label(node, names::KATA_DEPLOY_LABEL) == Some("true")
+}
+
+/// Whether a KataConfig takes over a node of another installer.
+pub fn takes_over(config: &Value, node: &Value) -> bool {
+    config["spec"]["takeOver"] == "KataDeploy" && is_of_kata_deploy(node)
 }
 
 /// Whether a node keeps pods away until Kata is there.
@@ -75,7 +86,8 @@ pub fn selected(sim: &Simulation, config: &Value) -> BTreeSet<String> {
                 .flatten()
                 .all(|(key, value)| label(node, key) == value.as_str());
             let control = label(node, names::CONTROL_PLANE_ROLE_LABEL).is_some();
-            matches && !control && !is_others(node) && !classes(config, node).is_empty()
+            let is_left = is_others(node) && !takes_over(config, node);
+            matches && !control && !is_left && !classes(config, node).is_empty()
         })
         .map(|node| word(node, "/metadata/name").to_owned())
         .collect()
@@ -88,9 +100,10 @@ pub fn is_provided(config: &Value, node: &Value) -> bool {
         .is_some_and(|labels| labels.iter().all(|(key, value)| label(node, key) == value.as_str()))
 }
 
-/// Whether a host had its handlers from the beginning, and not from the operator.
+/// Whether a host has its handlers from its system or from kata-deploy, and not from the operator.
 pub fn provides_kata(host: &Host) -> bool {
     host.spec.as_ref().is_some_and(|spec| !spec.handlers.is_empty())
+        || kata_deploy::is_installed(host)
 }
 
 /// Whether the host behind a node can not run virtual machines, or not before another program has restarted its
@@ -331,6 +344,12 @@ pub fn comparable(sim: &Simulation, kind: &str, name: &str, entry: &mut Value) {
                     host.retain(|key, _| !passing.contains(&key.trim_start_matches("f:")));
                 }
             }
+        }
+        // A class that went back to kata-deploy is as before, but for who owns its fields.
+        "RuntimeClass"
+            if entry["scheduling"]["nodeSelector"][names::KATA_DEPLOY_LABEL] == "true" =>
+        {
+            entry["our fields"] = Value::Null;
         }
         // Says when the node that refuses is asked again.
         "KataConfig" if some_refuse => {

@@ -10,6 +10,7 @@ pub mod requests;
 mod status;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use kata_api::names;
 use serde_json::Value;
@@ -80,7 +81,11 @@ impl Controller for Promises {
             let closed = selector[names::CLOSED_LABEL].is_string();
             let own = selector[names::class_label(&event.name)] == names::CLASS_LABEL_SERVED;
             let serves = selector[names::RUNTIME_LABEL] == names::RUNTIME_LABEL_VERIFIED && own;
-            if !(closed || serves) {
+            // A class of kata-deploy is given back once no node is ours any more.
+            let claimed = |node: &Arc<Value>| label(node, names::CLAIM_LABEL).is_some();
+            let given_back = selector[names::KATA_DEPLOY_LABEL] == "true"
+                && !cx.api.store.list(&NODES).any(claimed);
+            if !(closed || serves || given_back) {
                 page.broke("S3", format!("RuntimeClass {} matches unverified nodes", event.name));
             }
         }
@@ -152,8 +157,9 @@ fn taints_of_others(event: &Event, page: &mut Page) {
 /// restarts would fail the pod.
 fn mark_stays(event: &Event, has_kata: bool, cx: &Context<'_>, page: &mut Page) {
     let (name, node) = (event.name.as_str(), &event.current);
+    // A node that goes back to kata-deploy keeps the label.
     let lost = event.previous.as_ref().is_some_and(|before| world::is_marked(before))
-        && !world::is_marked(node);
+        && label(node, names::RUNTIME_LABEL) != Some(names::RUNTIME_LABEL_VERIFIED);
     if lost && has_kata {
         for pod in running_on(cx, Some(name)) {
             page.broke("S1", format!("node {name} lost the runtime label under pod {pod}"));

@@ -9,6 +9,8 @@ use simcluster::Simulation;
 use simcluster::api::ApiError;
 use simcluster::resource::{JOBS, KATACONFIGS, NODES, PODS};
 use simcluster::topology::{self, NodeOptions, Role};
+use simcluster::workload::kata_deploy::{self, Mode};
+use simcluster::world::Runtime;
 
 use crate::deeds;
 use crate::plain;
@@ -62,6 +64,8 @@ pub enum Workload {
     Provided,
     /// A node whose system provides Kata is selected no more while a pod runs there, which ends later.
     ProvidedWithPod,
+    /// Nodes of kata-deploy are taken over and given back, while a pod runs that was there before.
+    TakeOver,
 }
 
 /// The cluster on which a workload begins.
@@ -126,12 +130,16 @@ const OTHER_CLASS: &str = "kata-clh";
 const OTHER_LABEL: &str = "clh";
 /// Nodes whose system provides Kata, and their label.
 pub const CLOUD_NODES: [&str; 2] = ["cloud-0", "cloud-1"];
+/// Nodes on which kata-deploy installed Kata.
+pub const TAKEN_NODES: [&str; 2] = ["taken-0", "taken-1"];
+/// A RuntimeClass of kata-deploy.
+const TAKEN_CLASS: &str = "kata-qemu";
 /// The label of [`CLOUD_NODES`].
 pub const CLOUD_LABEL: &str = "cloud";
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Install,
         Self::InstallEligible,
         Self::ScaleOut,
@@ -153,6 +161,7 @@ impl Workload {
         Self::InstallOnWithPod,
         Self::Provided,
         Self::ProvidedWithPod,
+        Self::TakeOver,
     ];
 
     /// The name as in plans.
@@ -179,6 +188,7 @@ impl Workload {
             Self::InstallOnWithPod => "install-on-with-pod",
             Self::Provided => "provided",
             Self::ProvidedWithPod => "provided-with-pod",
+            Self::TakeOver => "take-over",
         }
     }
 
@@ -194,6 +204,7 @@ impl Workload {
                 | Self::InstallOnWithPod
                 | Self::Provided
                 | Self::ProvidedWithPod
+                | Self::TakeOver
         );
         if topology.is_plain() {
             let mco = matches!(self, Self::InstallEligible | Self::OsUpgrade | Self::Adoption);
@@ -224,7 +235,8 @@ impl Workload {
             | Self::InstallEligible
             | Self::UninstallWhileInstalling
             | Self::Provided
-            | Self::ProvidedWithPod => Base::Clean,
+            | Self::ProvidedWithPod
+            | Self::TakeOver => Base::Clean,
             Self::UninstallWithPod | Self::SlipIn | Self::PayloadUpgradeWithPod => {
                 Base::InstalledWithPod
             }
@@ -271,6 +283,25 @@ impl Workload {
                     label(sim, node, OTHER_LABEL, Some("yes"))?;
                 }
                 label(sim, CLOUD_NODES[0], "kata", Some("true"))
+            }
+            Self::TakeOver => {
+                for node in TAKEN_NODES {
+                    let runtime = Some(Runtime::Containerd2);
+                    let options = NodeOptions { runtime, ..NodeOptions::default() };
+                    topology::add_node(sim, node, Role::Worker, options)?;
+                }
+                sim.advance(Duration::from_mins(1));
+                kata_deploy::install(sim, Mode::Jobs, &TAKEN_NODES.map(str::to_owned))?;
+                for node in TAKEN_NODES {
+                    label(sim, node, "kata", Some("true"))?;
+                }
+                sim.advance(Duration::from_mins(1));
+                deeds::change(
+                    sim,
+                    &Deed::Pod { name: POD.to_owned(), class: TAKEN_CLASS.to_owned() },
+                )?;
+                sim.advance(Duration::from_mins(1));
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -373,6 +404,10 @@ impl Workload {
                 deed(select(CLOUD_NODES[0], None), Goal::Waits(POD)),
                 deed(end(POD), Goal::Settled),
             ],
+            Self::TakeOver => vec![
+                phase(Act::Create(with_take_over()), Goal::Settled),
+                deed(Deed::DeleteConfig, Goal::Gone),
+            ],
             Self::Adoption => {
                 vec![phase(Act::Nothing, Goal::Settled), deed(Deed::DeleteConfig, Goal::Gone)]
             }
@@ -429,6 +464,15 @@ fn with_provided_nodes() -> Value {
     let other = json!({"name": OTHER_CLASS, "installOn": {"matchLabels": {OTHER_LABEL: "yes"}}});
     spec["runtimes"] = json!([{"name": names::RUNTIME_CLASS}, other]);
     spec["providedNodes"] = json!({"matchLabels": {CLOUD_LABEL: "yes"}});
+    spec
+}
+
+/// The same with every RuntimeClass of kata-deploy.
+fn with_take_over() -> Value {
+    let mut spec = spec();
+    spec["takeOver"] = json!("KataDeploy");
+    let names = [names::RUNTIME_CLASS, TAKEN_CLASS, OTHER_CLASS];
+    spec["runtimes"] = json!(names.map(|name| json!({"name": name})));
     spec
 }
 

@@ -7,15 +7,15 @@ use kata_api::names::{self, node_job};
 use serde_json::Value;
 use simcluster::api::{Event, EventKind};
 use simcluster::resource::{JOBS, KATACONFIGS, NODES, PODS, RUNTIMECLASSES};
-use simcluster::world::NodeFault;
+use simcluster::world::{Host, NodeFault};
 use simcluster::{Context, Resource};
 
 use tokio::time::Instant;
 
 use crate::ledger::Page;
 use crate::plain::{
-    annotation, changes, has_startup_taint, is_agents, is_others, is_provided, is_unfinished,
-    offers, provides_kata,
+    annotation, changes, class_labels, has_startup_taint, is_agents, is_of_kata_deploy, is_others,
+    is_provided, is_unfinished, offers, provides_kata, takes_over,
 };
 use crate::world::{is_marked, is_ready, is_usable, label, leads_to_kata, word};
 
@@ -89,7 +89,9 @@ fn written(event: &Event, by_operator: bool, cx: &Context<'_>, page: &mut Page) 
 /// S3: no class of ours leads to a node of another installer, which may carry the same mark.
 fn class(event: &Event, cx: &Context<'_>, page: &mut Page) {
     let selector = event.current["scheduling"]["nodeSelector"].as_object();
-    if event.kind == EventKind::Deleted {
+    // A class of kata-deploy may be given back.
+    let is_its = selector.is_some_and(|it| it.contains_key(names::KATA_DEPLOY_LABEL));
+    if event.kind == EventKind::Deleted || is_its {
         return;
     }
     let is_selected = |node: &Value| {
@@ -141,7 +143,9 @@ fn job(event: &Event, by_operator: bool, cx: &Context<'_>, page: &mut Page) {
         page.broke("S13", format!("Job {name} is for node {on}, which does not exist"));
         return;
     };
-    if is_others(node) || label(node, names::CONTROL_PLANE_ROLE_LABEL).is_some() {
+    let is_taken = cx.api.store.list(&KATACONFIGS).any(|config| takes_over(config, node));
+    let is_left = is_others(node) && !is_taken;
+    if is_left || label(node, names::CONTROL_PLANE_ROLE_LABEL).is_some() {
         page.broke("S9", format!("Job {name} is for node {on}, which is not ours to change"));
     }
     let others = unfinished(cx).filter(|other| {
@@ -155,14 +159,18 @@ fn job(event: &Event, by_operator: bool, cx: &Context<'_>, page: &mut Page) {
         return;
     }
     if annotation(job, node_job::ACTION) == "Remove" {
-        // The label stays while Kata is changed in place.
-        if is_marked(node) {
+        // The label stays while Kata is changed in place; that of kata-deploy stays for ever, and its classes lead to no node
+        // with labels of ours.
+        let is_open =
+            if is_of_kata_deploy(node) { !class_labels(node).is_empty() } else { is_marked(node) };
+        if is_open {
             page.broke(
                 "S2",
                 format!("Job {name} takes Kata from node {on}, to which pods can come"),
             );
         }
-        for pod in sandboxed_on(cx, on) {
+        let host = cx.world.hosts.get(on);
+        for pod in sandboxed_on(cx, on).into_iter().filter(|pod| !is_from_kata_deploy(pod, host)) {
             page.broke("S1", format!("Job {name} takes the runtime of node {on} from pod {pod}"));
         }
     } else if label(node, names::CLAIM_LABEL).is_none() && !is_edited_now(on, page) {
@@ -254,6 +262,12 @@ fn sandboxed_on(cx: &Context<'_>, node: &str) -> Vec<String> {
         .filter(|pod| word(pod, "/spec/nodeName") == node)
         .map(|pod| word(pod, "/metadata/name").to_owned())
         .collect()
+}
+
+/// Whether the sandbox of a pod was started with what kata-deploy installed, so that it needs nothing of ours.
+fn is_from_kata_deploy(pod: &str, host: Option<&Host>) -> bool {
+    let mut sandboxes = host.into_iter().flat_map(|host| host.sandboxes.values());
+    sandboxes.any(|sandbox| sandbox.name == pod && sandbox.program.starts_with("/opt/kata/"))
 }
 
 /// S1: a sandboxed pod is never bound to a node without the runtime.

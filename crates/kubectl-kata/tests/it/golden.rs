@@ -159,7 +159,9 @@ async fn what_node_agents_say_is_shown() {
 #[tokio::test(start_paused = true)]
 async fn the_plan_of_a_take_over_is_shown() {
     let lab = Lab::bare(&Layout { platform: Platform::Kubernetes, ..Layout::default() });
-    lab.cluster.with(|sim, _| kata_deploy::install(sim, Mode::DaemonSet)).unwrap();
+    lab.cluster
+        .with(|sim, _| kata_deploy::install(sim, Mode::DaemonSet, &kata_deploy::workers(sim)))
+        .unwrap();
     lab.pass(60).await;
     all(&lab, "takeover", "takeover plan").await;
 }

@@ -18,7 +18,7 @@ const SHIM: &str = "/opt/kata/bin/containerd-shim-kata-v2";
 
 /// Installs kata-deploy, and lets it settle.
 async fn with_kata_deploy(lab: Lab, mode: Mode) -> Lab {
-    lab.cluster.with(|sim, _| kata_deploy::install(sim, mode)).unwrap();
+    lab.cluster.with(|sim, _| kata_deploy::install(sim, mode, &kata_deploy::workers(sim))).unwrap();
     lab.pass(120).await;
     lab
 }

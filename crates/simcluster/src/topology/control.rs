@@ -103,7 +103,8 @@ pub(super) fn kata_deploy(
         ));
     }
     let mode: Mode = text(&request.body, "mode")?.parse().map_err(bad)?;
-    kata_deploy::install(simulation, mode)?;
+    let workers = kata_deploy::workers(simulation);
+    kata_deploy::install(simulation, mode, &workers)?;
     Ok(json!({}))
 }
 

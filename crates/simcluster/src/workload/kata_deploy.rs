@@ -48,11 +48,23 @@ const LABELS: [&str; 2] =
 /// How long a pod takes to install Kata on its node.
 const INSTALLS: Duration = Duration::from_secs(20);
 
-/// Installs it on all workers.
+/// The nodes that only run workloads.
+pub fn workers(simulation: &Simulation) -> Vec<String> {
+    let is_worker = |host: &Host| host.spec.as_ref().is_some_and(|spec| spec.worker);
+    let hosts = simulation.world.hosts.iter().filter(|(_, host)| is_worker(host));
+    hosts.map(|(name, _)| name.clone()).collect()
+}
+
+/// Whether Kata is on a host as kata-deploy left it.
+pub fn is_installed(host: &Host) -> bool {
+    host.files.contains_key(DROP_IN)
+}
+
+/// Installs it on these nodes; the pods of a DaemonSet come to all workers.
 ///
 /// # Errors
 /// If the API server refuses an object, since it is there already, for example.
-pub fn install(simulation: &mut Simulation, mode: Mode) -> Result<(), ApiError> {
+pub fn install(simulation: &mut Simulation, mode: Mode, nodes: &[String]) -> Result<(), ApiError> {
     let writer = Writer { manager: "helm", now: simulation.now() };
     for object in objects(mode) {
         let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -63,16 +75,13 @@ pub fn install(simulation: &mut Simulation, mode: Mode) -> Result<(), ApiError> 
         let namespace = word(&object["metadata"]["namespace"]);
         simulation.api.create(writer, &resource, &namespace, object)?;
     }
-    let is_worker = |host: &Host| host.spec.as_ref().is_some_and(|spec| spec.worker);
-    let hosts = simulation.world.hosts.iter().filter(|(_, host)| is_worker(host));
-    let names: Vec<String> = hosts.map(|(name, _)| name.clone()).collect();
-    for name in names {
-        if let Some(host) = simulation.world.hosts.get_mut(&name) {
+    for name in nodes {
+        if let Some(host) = simulation.world.hosts.get_mut(name) {
             write_files(host);
         }
-        simulation.world.touch(&name);
+        simulation.world.touch(name);
         let writer = Writer { manager: NAME, now: simulation.now() };
-        simulation.api.merge(writer, &NODES, "", &name, &labels(Some("true")))?;
+        simulation.api.merge(writer, &NODES, "", name, &labels(Some("true")))?;
     }
     Ok(())
 }
@@ -255,7 +264,7 @@ impl Controller for KataDeploy {
             .is_some_and(|set| set["metadata"]["deletionTimestamp"].is_null());
         let installs = action == "install";
         let Some(host) = cx.world.hosts.get_mut(node) else { return };
-        let has_files = host.files.contains_key(DROP_IN);
+        let has_files = is_installed(host);
         if installs != is_wanted || has_files == installs {
             return;
         }

@@ -5,6 +5,7 @@ use simcluster::Simulation;
 use simcluster::api::ApiError;
 use simcluster::api::server::{PatchType, WriteOptions, WriteRequest, WriteVerb, Writer};
 use simcluster::topology;
+use simcluster::workload::kata_deploy;
 
 use crate::script::command::Verb;
 use crate::script::resource::resource;
@@ -59,7 +60,10 @@ pub(super) fn change(sim: &mut Simulation, verb: Verb) -> Result<String, Failed>
         Verb::GroupAdd(group) => topology::add_group(sim, group)?,
         Verb::NodeRemove(name) => topology::remove_node(sim, &name)?,
         Verb::NodeBoot { name, reinstall } => topology::boot_node(sim, &name, reinstall)?,
-        Verb::KataDeploy(mode) => simcluster::workload::kata_deploy::install(sim, mode)?,
+        Verb::KataDeploy(mode) => {
+            let workers = kata_deploy::workers(sim);
+            kata_deploy::install(sim, mode, &workers)?;
+        }
         Verb::OsImage(image) => simcluster::mco::set_os_image(sim, &image)?,
         Verb::ApiFault(Some(rule)) => sim.frontend.faults.add(rule),
         Verb::ApiFault(None) => sim.frontend.faults.clear(),
