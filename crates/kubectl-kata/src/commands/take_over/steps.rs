@@ -29,6 +29,8 @@ pub(super) enum Step {
         namespace: String,
         name: String,
         uid: Option<String>,
+        /// The version that was read, if no other may be deleted.
+        version: Option<String>,
         /// What becomes of the objects that it owns.
         propagation: &'static str,
     },
@@ -66,13 +68,14 @@ impl Step {
         }
     }
 
-    /// Does it. What is gone already is no error.
+    /// Does it. What is gone already, or has changed since it was read, is no error: the next step follows from what is
+    /// there then.
     pub(super) async fn run(&self, context: &mut Context<'_, '_>) -> Result<(), Failure> {
         let (kind, method, body, content) = match self {
-            Self::Delete { kind, uid, propagation, .. } => {
+            Self::Delete { kind, uid, version, propagation, .. } => {
                 let options = json!({
                     "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation,
-                    "preconditions": {"uid": uid},
+                    "preconditions": {"uid": uid, "resourceVersion": version},
                 });
                 (*kind, http::Method::DELETE, options, None)
             }
@@ -90,7 +93,7 @@ impl Step {
         let path = kind.object(Some(namespace), name);
         match context.api.write(&what, method.clone(), &path, content, &body).await {
             Ok(_) => {}
-            Err(Trouble::Status(status)) if status.code == 404 => return Ok(()),
+            Err(Trouble::Status(status)) if [404, 409].contains(&status.code) => return Ok(()),
             Err(trouble) => {
                 let verb = method.as_str().to_ascii_lowercase();
                 return Err(trouble.denied(&what, &format!("{verb} {}", kind.qualified())));
@@ -195,7 +198,14 @@ pub(super) fn steps(found: &Installation, image: &str) -> Vec<Step> {
             let name = qualified(metadata);
             steps.push(Step::Await(format!("the DaemonSet controller to see DaemonSet {name}")));
         }
-        steps.push(deleted(DAEMON_SETS, metadata, "Background"));
+        // Another program may have given its pods their own image back.
+        let version = metadata.resource_version.clone();
+        steps.push(match deleted(DAEMON_SETS, metadata, "Background") {
+            Step::Delete { kind, namespace, name, uid, propagation, .. } => {
+                Step::Delete { kind, namespace, name, uid, version, propagation }
+            }
+            step => step,
+        });
     }
     for templates in &found.templates {
         steps.push(deleted(CONFIG_MAPS, &templates.metadata, "Background"));
@@ -217,6 +227,7 @@ fn deleted(kind: Resource, metadata: &ObjectMeta, propagation: &'static str) -> 
         namespace: metadata.namespace.clone().unwrap_or_default(),
         name: name(metadata).to_owned(),
         uid: metadata.uid.clone(),
+        version: None,
         propagation,
     }
 }
