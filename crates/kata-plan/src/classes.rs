@@ -36,13 +36,12 @@ pub fn is_our_class(class: &RuntimeClass) -> bool {
 
 /// Whether a RuntimeClass belongs to a kata-deploy without a suffix.
 ///
-/// All of its classes select its nodes, also those that its users define. Their labels do not say so: Helm writes its own
-/// `app.kubernetes.io/managed-by` over that of the chart.
+/// Its chart makes all of its classes select the label of its nodes, also those that its users define. Their own labels do
+/// not say so: Helm writes its `app.kubernetes.io/managed-by` over that of the chart.
 pub fn is_of_kata_deploy(class: &RuntimeClass) -> bool {
     let selector = class.scheduling.as_ref().and_then(|it| it.node_selector.as_ref());
-    let selects = |key: &str| selector.and_then(|it| it.get(key)).is_some_and(|it| it == "true");
     !is_managed(&class.metadata)
-        && [names::RUNTIME_LABEL, names::KATA_DEPLOY_LABEL].into_iter().all(selects)
+        && selector.and_then(|it| it.get(names::KATA_DEPLOY_LABEL)).is_some_and(|it| it == "true")
 }
 
 /// What a RuntimeClass of kata-deploy is before it is taken over.

@@ -67,6 +67,9 @@ pub fn runtimes_to_add(runtimes: &[RuntimeSpec], classes: &[RuntimeClass]) -> Ve
     absent.filter(|class| !is_named(class)).map(runtime_of).collect()
 }
 
+/// What kata-deploy appends to a handler whose configuration is for debugging.
+const VARIANTS: [&str; 2] = ["-debug", "-devkit"];
+
 /// A runtime with the name, the handler and the scheduling of a RuntimeClass of kata-deploy.
 fn runtime_of(class: &RuntimeClass) -> RuntimeSpec {
     let name = class.metadata.name.clone().unwrap_or_default();
@@ -77,7 +80,12 @@ fn runtime_of(class: &RuntimeClass) -> RuntimeSpec {
     let mut resources = class.overhead.clone().and_then(|it| it.pod_fixed).unwrap_or_default();
     let (cpu, memory) = (resources.remove("cpu"), resources.remove("memory"));
     let overhead = OverheadSpec { cpu, memory, resources };
+    // Variants of a shim that differ in its configuration only.
+    let shim = class.handler.strip_prefix("kata-").and_then(|shim| {
+        VARIANTS.into_iter().find_map(|variant| shim.strip_suffix(variant)).map(str::to_owned)
+    });
     RuntimeSpec {
+        shim,
         handler: (class.handler != name).then(|| class.handler.clone()),
         overhead: (overhead != OverheadSpec::default()).then_some(overhead),
         tolerations: scheduling.tolerations.unwrap_or_default(),

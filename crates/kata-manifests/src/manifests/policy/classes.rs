@@ -48,7 +48,6 @@ pub(super) fn rules() -> Rules {
         [format!("'{}'", names::RUNTIME_LABEL), own].map(|label| selects(&label)).join(" && ");
     // No node has that label.
     let closed = selects(&format!("'{}'", names::CLOSED_LABEL));
-    let back = selects(&format!("'{}'", names::RUNTIME_LABEL));
     Rules {
         resource: "runtimeclasses",
         group: "node.k8s.io",
@@ -93,7 +92,7 @@ pub(super) fn rules() -> Rules {
                 format!(
                     "request.operation == 'DELETE' || (has(object.scheduling) && \
                      has(object.scheduling.nodeSelector) && (({open}) || ({closed}) || \
-                     ({is_given_back} && {back})))"
+                     {is_given_back}))"
                 ),
             ),
         ]),
