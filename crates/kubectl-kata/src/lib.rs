@@ -71,6 +71,11 @@ impl Context<'_, '_> {
         }
     }
 
+    /// Whether the user wants the command to end.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        *self.interrupt.borrow()
+    }
+
     /// Text of which nothing was measured if the cluster is known to be simulated, with the word for that.
     pub(crate) fn marked(&self, text: &str) -> String {
         commands::marked(text, self.api.known_simulated() == Some(true))

@@ -89,7 +89,9 @@ async fn begin(
     let found = Installation::read(&context.api).await?;
     let plan = document(&found, arguments, context).await?;
     found.records.listed("stop kata-deploy", &SECRETS.qualified())?;
-    if let Some(refusal) = refusal(&found) {
+    if let Some(refusal) =
+        refusal(&found).or_else(|| in_vain(&plan.nodes)).filter(|_| !plan.stopped)
+    {
         return refusal.print(context);
     }
     if !plan.stopped {
@@ -122,6 +124,7 @@ async fn stop(
     let end = (!arguments.timeout.is_zero()).then(|| begin + arguments.timeout);
     let mut changes = Changes::of(&context.api, &[CRON_JOBS, DAEMON_SETS, JOBS, PODS], None).await;
     let mut said = String::new();
+    let mut is_paused = false;
     loop {
         let found = Installation::read(&context.api).await?;
         found.records.listed("stop kata-deploy", &SECRETS.qualified())?;
@@ -131,9 +134,24 @@ async fn stop(
         let Some(step) = steps(&found, &arguments.pause_image).into_iter().next() else {
             return Ok(None);
         };
-        let Step::Await(what) = &step else {
-            step.run(context).await?;
-            continue;
+        let is_late = end.is_some_and(|end| Instant::now() >= end);
+        let what = match &step {
+            Step::Await(what) => what,
+            Step::Pause { namespace, name, .. } if is_paused => {
+                return Err(Failure::Refused {
+                    what: "stop kata-deploy".to_owned(),
+                    message: format!(
+                        "another program has given the pods of DaemonSet {namespace}/{name} their image back; stop it first, \
+                         for example the application of Argo CD or Flux, or the admission webhook"
+                    ),
+                });
+            }
+            _ if !is_late && !context.is_interrupted() => {
+                is_paused |= matches!(step, Step::Pause { .. });
+                step.run(context).await?;
+                continue;
+            }
+            step => &step.sentence(),
         };
         if *what != said {
             context.printer.say(&context.marked(&format!("waiting for {what}")))?;
@@ -184,23 +202,25 @@ async fn document(
             "there is no kata-deploy without a suffix in this cluster; `kubectl kata install` installs Kata".to_owned(),
         ));
     }
-    let refusal = refusal(found);
+    let nodes: Vec<TakeOverNode> = of_kata_deploy.iter().map(|node| of_node(node)).collect();
+    let refusal = refusal(found).or_else(|| in_vain(&nodes));
     let steps = steps(found, &arguments.pause_image);
+    let kata_config = kata_config(kata.active(), found, &all);
     Ok(TakeOverPlan {
         head: Head::new("TakeOverPlan", kata.is_simulated()),
         success: refusal.is_none(),
         stopped: found.is_stopped() && !found.records.is_forbidden(),
-        release: found.release.as_ref().map(|it| format!("{}/{}", it.namespace, it.name)),
-        nodes: of_kata_deploy.iter().map(|node| of_node(node)).collect(),
+        release: found.release().map(|it| format!("{}/{}", it.namespace, it.name)),
+        nodes,
         runtime_classes: found
             .classes
             .iter()
             .map(|class| class.metadata.name.clone().unwrap_or_default())
             .collect(),
         steps: steps.iter().map(Step::sentence).collect(),
-        notes: notes(found),
+        notes: notes(found, &kata_config),
         refusal: refusal.map(|refusal| refusal.sentence()),
-        kata_config: kata_config(kata.active(), found, &all),
+        kata_config,
         gaps: api.gaps(),
     })
 }
@@ -222,8 +242,20 @@ fn of_node(node: &NodeFacts) -> TakeOverNode {
     TakeOverNode { name: node.name.clone(), taken_over, obstacle }
 }
 
+/// That kata-deploy would be stopped for nothing.
+fn in_vain(nodes: &[TakeOverNode]) -> Option<Refusal> {
+    let first = nodes.first()?;
+    let obstacle = first.obstacle.as_ref()?;
+    nodes.iter().all(|node| node.obstacle.is_some()).then(|| {
+        Refusal::new(
+            format!("no node can be taken over; node {}: {obstacle}", first.name),
+            "remove what speaks against it, or leave the nodes to kata-deploy",
+        )
+    })
+}
+
 /// What to know before kata-deploy is stopped.
-fn notes(found: &Installation) -> Vec<String> {
+fn notes(found: &Installation, kata_config: &Value) -> Vec<String> {
     let mut notes = Vec::new();
     let mut deployers: Vec<&str> = Vec::new();
     for metadata in found.metadata() {
@@ -242,6 +274,19 @@ fn notes(found: &Installation) -> Vec<String> {
         let others = human::list(&found.suffixed, 3);
         notes.push(format!("installations with a suffix stay as they are: DaemonSet {others}"));
     }
+    if !found.shares_release.is_empty() {
+        let others = human::list(&found.shares_release, 3);
+        notes.push(format!(
+            "the Helm release has other parts, {others}, so that Helm keeps it: do not upgrade or uninstall it before \
+             kata-deploy is taken out of its chart"
+        ));
+    }
+    if kata_config.to_string().contains(names::KATA_DEPLOY_LABEL) {
+        notes.push(format!(
+            "the KataConfig selects the label {}: as long as it does, do not remove that label from a node",
+            names::KATA_DEPLOY_LABEL
+        ));
+    }
     notes
 }
 
@@ -253,6 +298,13 @@ fn kata_config(existing: Option<&KataConfig>, found: &Installation, nodes: &[Nod
             Some(other) => {
                 other.handler = runtime.handler;
                 other.install_on = None;
+                if other.tolerations.is_empty() {
+                    other.tolerations = runtime.tolerations;
+                }
+                if other.node_selector.is_empty() {
+                    other.node_selector = runtime.node_selector;
+                }
+                other.overhead = other.overhead.take().or(runtime.overhead);
             }
             None => runtimes.push(runtime),
         }
@@ -292,6 +344,13 @@ fn selector(found: &Installation, nodes: &[NodeFacts]) -> Option<LabelSelector> 
     let of_set = found.daemon_sets.first().and_then(|set| {
         let spec = set.spec.as_ref()?.template.spec.as_ref()?;
         spec.node_selector.clone().filter(|labels| !labels.is_empty())
+    });
+    // It also has an affinity, often.
+    let of_set = of_set.filter(|labels| {
+        let has_all = |node: &NodeFacts| {
+            labels.iter().all(|(key, value)| node.labels.get(key) == Some(value))
+        };
+        nodes.iter().all(|node| has_all(node) == is_its(node))
     });
     let labels = of_set.unwrap_or_else(|| {
         [(names::KATA_DEPLOY_LABEL.to_owned(), names::RUNTIME_LABEL_VERIFIED.to_owned())].into()

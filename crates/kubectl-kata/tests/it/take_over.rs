@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 use simcluster::api::EventKind;
 use simcluster::api::fault::{Fault, Match, Rule, When};
+use simcluster::api::server::{DeleteOptions, Writer};
 use simcluster::resource::{
     CONFIGMAPS, CRONJOBS, DAEMONSETS, JOBS, NODES, PODS, RUNTIMECLASSES, SECRETS,
 };
@@ -208,6 +209,7 @@ async fn an_installation_that_runs_is_waited_for() {
     let waiting = "waiting for kata-deploy to end what it installs: Job kube-system/kata-deploy-install-worker-1";
     let short = lab.kata_command("takeover begin --yes --timeout 10s").await.expect(124);
     short.says(&[
+        "cronjobs.batch kube-system/kata-deploy-reconcile suspended",
         "cronjobs.batch kube-system/kata-deploy-reconcile deleted",
         waiting,
         "error: timed out after 10s",
@@ -229,22 +231,109 @@ async fn what_would_remove_kata_is_a_refusal() {
     let plan = lab.kata_command("takeover plan").await.expect(4);
     plan.says(&["Refused    kata-deploy is being uninstalled"]);
 
+    // Releases before 3.29 remove Kata whenever their pods end; those of a shell script have a hook for it.
+    for command in [
+        json!(["bash", "-c", "/opt/kata-artifacts/scripts/kata-deploy.sh install"]),
+        json!(["/usr/bin/kata-deploy", "install"]),
+    ] {
+        let lab = bare(Mode::DaemonSet).await;
+        let container =
+            json!([{"name": "kube-kata", "image": "kata-deploy:old", "command": command}]);
+        let spec = json!({"spec": {
+            "updateStrategy": {"type": "OnDelete", "rollingUpdate": null},
+            "template": {"spec": {"containers": container}},
+        }});
+        lab.merge(&DAEMONSETS, HOME, "kata-deploy", &spec);
+        let before = revision(&lab);
+        lab.kata_command("takeover begin --yes").await.expect(4).says(&[
+            "refused: DaemonSet kube-system/kata-deploy is of a kata-deploy that removes Kata from a node",
+            "fix: only kata-deploy 4.1 and newer can be taken over",
+        ]);
+        assert_eq!(revision(&lab), before);
+    }
+}
+
+/// Pods that are older than the template of their DaemonSet, and pods that have outlived it.
+#[tokio::test(start_paused = true)]
+async fn pods_that_would_remove_kata_are_a_refusal() {
     let lab = bare(Mode::DaemonSet).await;
-    let container = json!([{
-        "name": "kube-kata", "image": "quay.io/kata-containers/kata-deploy:3.2.0",
-        "command": ["bash", "-c", "/opt/kata-artifacts/scripts/kata-deploy.sh install"],
-    }]);
-    let spec = json!({"spec": {
-        "updateStrategy": {"type": "OnDelete", "rollingUpdate": null},
-        "template": {"spec": {"containers": container}},
-    }});
-    lab.merge(&DAEMONSETS, HOME, "kata-deploy", &spec);
-    let before = revision(&lab);
-    lab.kata_command("takeover begin --yes").await.expect(4).says(&[
-        "refused: DaemonSet kube-system/kata-deploy is not of kata-deploy 4.1 or newer",
-        "fix: upgrade kata-deploy with Helm first",
+    let known = lab.get(&DAEMONSETS, HOME, "kata-deploy").unwrap();
+    let template = known["spec"]["template"]["spec"]["containers"].clone();
+    let mut old = template.clone();
+    old[0]["env"] = json!([]);
+    let containers = |it: &Value| json!({"spec": {"template": {"spec": {"containers": it}}}});
+    lab.merge(&DAEMONSETS, HOME, "kata-deploy", &containers(&old));
+    lab.pass(300).await;
+    let on_delete =
+        json!({"spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": null}}});
+    lab.merge(&DAEMONSETS, HOME, "kata-deploy", &on_delete);
+    lab.merge(&DAEMONSETS, HOME, "kata-deploy", &containers(&template));
+    lab.pass(60).await;
+    let refused = lab.kata_command("takeover begin --yes").await.expect(4);
+    refused.says(&[
+        "refused: pod kube-system/kata-deploy-",
+        "on node worker-",
+        "removes Kata from a node",
     ]);
+
+    let lab = bare(Mode::DaemonSet).await;
+    lab.cluster.with(|sim, now| {
+        let writer = Writer { manager: "kubectl", now };
+        let orphan =
+            DeleteOptions { propagation: Some("Orphan".to_owned()), ..DeleteOptions::default() };
+        sim.api.delete(writer, &DAEMONSETS, HOME, "kata-deploy", &orphan).unwrap();
+    });
+    lab.pass(30).await;
+    let before = revision(&lab);
+    let refused = lab.kata_command("takeover begin --yes").await.expect(4);
+    refused.says(&["of kata-deploy runs on node worker-", "and its DaemonSet is gone"]);
     assert_eq!(revision(&lab), before);
+}
+
+fn secret(lab: &Lab, release: &str, status: &str) {
+    lab.create(json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1",
+        "metadata": {
+            "name": format!("sh.helm.release.v1.{release}.v7"), "namespace": HOME,
+            "labels": {"owner": "helm", "name": release, "status": status},
+        },
+    }));
+}
+
+/// What belongs to others stays: a release that only has a class for the same nodes, and one with other parts.
+#[tokio::test(start_paused = true)]
+async fn only_the_release_of_kata_deploy_loses_its_records() {
+    let lab = bare(Mode::Jobs).await;
+    let annotations = |release: &str| json!({"meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": HOME});
+    let mut class = lab.get(&RUNTIMECLASSES, "", "kata-qemu").unwrap();
+    class["metadata"] = json!({"name": "a-team", "annotations": annotations("shop")});
+    lab.create(class);
+    secret(&lab, "shop", "deployed");
+    lab.kata_command("takeover begin --yes").await.expect(0);
+    assert!(lab.get(&SECRETS, HOME, "sh.helm.release.v1.shop.v7").is_some());
+    assert!(lab.get(&SECRETS, HOME, "sh.helm.release.v1.kata-deploy.v1").is_none());
+
+    let lab = bare(Mode::DaemonSet).await;
+    let mut other = lab.get(&DAEMONSETS, HOME, "kata-deploy").unwrap();
+    other["metadata"] =
+        json!({"name": "logs", "namespace": HOME, "annotations": annotations("kata-deploy")});
+    other["spec"]["selector"]["matchLabels"] = json!({"name": "logs"});
+    other["spec"]["template"]["metadata"]["labels"] = json!({"name": "logs"});
+    other["spec"]["template"]["spec"]["containers"] = json!([{"name": "logs", "image": "i"}]);
+    lab.create(other);
+    let done = lab.kata_command("takeover begin --yes").await.expect(0);
+    done.says(&[
+        "the Helm release has other parts, DaemonSet kube-system/logs, so that Helm keeps it",
+    ]);
+    assert!(lab.get(&SECRETS, HOME, "sh.helm.release.v1.kata-deploy.v1").is_some());
+
+    let lab = bare(Mode::DaemonSet).await;
+    secret(&lab, "kata-deploy", "pending-upgrade");
+    let refused = lab.kata_command("takeover begin --yes").await.expect(4);
+    refused.says(&[
+        "refused: Helm works on the release of kata-deploy: secrets kube-system/sh.helm.release.v1.kata-deploy.v7 has the \
+         status pending-upgrade",
+    ]);
 }
 
 /// With `OnDelete` no pod would be replaced, and all would remove Kata when the DaemonSet goes.
@@ -286,6 +375,7 @@ async fn the_plan_says_what_stays_and_who_would_undo_it() {
     let mut other = lab.get(&DAEMONSETS, HOME, "kata-deploy").unwrap();
     other["metadata"] = json!({"name": "kata-deploy-blue", "namespace": HOME});
     other["spec"]["template"]["spec"]["nodeSelector"] = json!({"no": "node"});
+    other["spec"]["template"]["spec"]["containers"][0]["env"][1]["value"] = json!("blue");
     lab.create(other);
     let plan = lab.kata_command("takeover plan -o json").await.expect(0).json();
     assert_eq!(
@@ -328,7 +418,10 @@ async fn the_kataconfig_that_there_is_gets_what_it_lacks() {
         config["spec"]["runtimes"],
         json!([
             {"name": "own", "handler": "kata-own", "shim": "qemu"},
-            {"name": "kata-clh", "config": "[runtime]\nenable_debug = true\n"},
+            {
+                "name": "kata-clh", "config": "[runtime]\nenable_debug = true\n",
+                "overhead": {"cpu": "250m", "memory": "130Mi"},
+            },
             {"name": "kata-qemu", "overhead": {"cpu": "250m", "memory": "320Mi"}},
         ])
     );
@@ -345,6 +438,12 @@ async fn where_nothing_can_be_taken_over_nothing_begins() {
             .expect(1)
             .says(&["error: there is no kata-deploy without a suffix in this cluster"]);
     }
+    let old = bare(Mode::DaemonSet).await;
+    for worker in ["worker-0", "worker-1"] {
+        old.label(worker, "kata-deploy.katacontainers.io/default", None);
+    }
+    let refused = old.kata_command("takeover begin --yes").await.expect(4);
+    refused.says(&["refused: no node can be taken over; node worker-0: it carries the label"]);
     let openshift = Lab::new();
     let refused = openshift.kata_command("takeover begin --yes").await.expect(4);
     refused.says(&["refused: on OpenShift the Machine Config Operator changes nodes"]);

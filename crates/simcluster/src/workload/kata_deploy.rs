@@ -194,7 +194,10 @@ fn daemon_set() -> Value {
                     "containers": [{
                         "name": "kube-kata", "image": "quay.io/kata-containers/kata-deploy:4.1.0",
                         "command": [PROGRAM, "install"],
-                        "env": [{"name": "DAEMONSET_NAME", "value": NAME}],
+                        "env": [
+                            {"name": "DAEMONSET_NAME", "value": NAME},
+                            {"name": "MULTI_INSTALL_SUFFIX", "value": ""},
+                        ],
                     }],
                 },
             },

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kata_api::names;
@@ -27,7 +27,10 @@ pub(super) const CONTAINER: &str = "kube-kata";
 /// What the container does once its image was replaced.
 pub(super) const PAUSE: &str = "/pause";
 const CRON_JOB: &str = "kata-deploy-reconcile";
-const TEMPLATES: &str = "kata-deploy-job-templates";
+/// A DaemonSet of the chart that only reads.
+const MONITOR: &str = "kata-monitor";
+/// The label selector of its pods.
+const LABELLED: &str = "name=kata-deploy";
 /// The Jobs that start the installations of nodes.
 const DISPATCHER: &str = "kata-deploy-install-dispatcher";
 /// The Jobs of an uninstallation.
@@ -42,7 +45,7 @@ const RECORD: &str = "sh.helm.release.v1.";
 /// What kata-deploy has in the cluster.
 pub(super) struct Installation {
     pub(super) daemon_sets: Vec<DaemonSet>,
-    /// The pods of these DaemonSets.
+    /// Its pods, also those that have outlived their DaemonSet.
     pub(super) pods: Vec<Pod>,
     pub(super) cron_jobs: Vec<CronJob>,
     /// The Jobs that install, and those that start them.
@@ -51,11 +54,16 @@ pub(super) struct Installation {
     pub(super) removals: Vec<Job>,
     pub(super) templates: Vec<ConfigMap>,
     pub(super) classes: Vec<RuntimeClass>,
-    pub(super) release: Option<Release>,
+    /// Its Helm releases: none if it was installed otherwise, and more than one if its objects disagree.
+    pub(super) releases: BTreeSet<Release>,
+    /// What else belongs to its release, as `DaemonSet namespace/name`.
+    pub(super) shares_release: Vec<String>,
     /// The objects in which Helm keeps the release.
     pub(super) records: Read<Vec<Record>>,
     /// DaemonSets of installations with a suffix, as `namespace/name`.
     pub(super) suffixed: Vec<String>,
+    /// DaemonSets without a suffix that are called otherwise, as `namespace/name`.
+    pub(super) renamed: Vec<String>,
 }
 
 /// A Helm release.
@@ -85,28 +93,54 @@ impl Installation {
             listed::<CronJob>(api, CRON_JOBS, Scope::default()),
             listed::<ConfigMap>(api, CONFIG_MAPS, templates),
         );
-        let of_kata_deploy = daemon_sets?.into_iter().filter(|set| container(set).is_some());
-        let (daemon_sets, suffixed): (Vec<_>, Vec<_>) =
-            of_kata_deploy.partition(|set| name(&set.metadata) == NAME);
+        let (of_kata_deploy, other_sets): (Vec<_>, Vec<_>) =
+            daemon_sets?.into_iter().partition(|set| container(set).is_some());
+        let (daemon_sets, others): (Vec<_>, Vec<_>) = of_kata_deploy.into_iter().partition(|set| {
+            name(&set.metadata) == NAME && !container(set).is_some_and(has_suffix)
+        });
+        let (suffixed, renamed): (Vec<_>, Vec<_>) =
+            others.iter().partition(|set| container(set).is_some_and(has_suffix));
+        let names =
+            |sets: Vec<&DaemonSet>| sets.iter().map(|set| qualified(&set.metadata)).collect();
         let (classes, templates) = (classes?, templates?);
-        let of_taken_over =
-            classes.iter().map(|it| &it.metadata).filter(is_taken_over).find_map(release);
+        let of_taken_over: BTreeSet<Release> = classes
+            .iter()
+            .map(|class| &class.metadata)
+            .filter(|metadata| is_taken_over(metadata) && is_of_chart(metadata))
+            .filter_map(release)
+            .collect();
         let mut found = Self {
             cron_jobs: cron_jobs?.into_iter().filter(|it| name(&it.metadata) == CRON_JOB).collect(),
             pods: Vec::new(),
             installations: Vec::new(),
             removals: Vec::new(),
-            release: None,
+            releases: BTreeSet::new(),
+            shares_release: Vec::new(),
             records: Read::Known(Vec::new()),
-            suffixed: suffixed.iter().map(|set| qualified(&set.metadata)).collect(),
+            suffixed: names(suffixed),
+            renamed: names(renamed),
             classes: classes.into_iter().filter(kata_plan::is_of_kata_deploy).collect(),
             daemon_sets,
             templates,
         };
-        let of_chart = found.metadata().find_map(release);
-        found.release = of_chart.or(of_taken_over);
-        if let Some(release) = &found.release {
-            found.records = records(api, release).await?;
+        let of_classes = found.classes.iter().map(|it| &it.metadata).filter(|it| is_of_chart(it));
+        let releases = found.workloads().chain(of_classes).filter_map(release).collect();
+        found.releases = releases;
+        if found.releases.is_empty() {
+            found.releases = of_taken_over;
+        }
+        if let Some(release) = found.release() {
+            let is_in = |set: &&DaemonSet| {
+                self::release(&set.metadata).as_ref() == Some(release)
+                    && name(&set.metadata) != MONITOR
+            };
+            let shares = other_sets.iter().filter(is_in);
+            let shares: Vec<String> =
+                shares.map(|set| format!("DaemonSet {}", qualified(&set.metadata))).collect();
+            if shares.is_empty() {
+                found.records = records(api, release).await?;
+            }
+            found.shares_release = shares;
         }
         for namespace in found.namespaces() {
             let jobs = listed::<Job>(api, JOBS, Scope::of(&namespace)).await?;
@@ -118,11 +152,10 @@ impl Installation {
                 }
             }
         }
-        for set in &found.daemon_sets {
-            let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
-            let pods = listed::<Pod>(api, PODS, Scope::of(namespace)).await?;
-            found.pods.extend(pods.into_iter().filter(|pod| is_owned(&pod.metadata, set)));
-        }
+        let labelled = Scope { labels: Some(LABELLED), ..Scope::default() };
+        let pods = listed::<Pod>(api, PODS, labelled).await?;
+        let is_its = |pod: &Pod| pod_container(pod).is_some_and(|it| !has_suffix(it));
+        found.pods = pods.into_iter().filter(|pod| is_its(pod) && !has_finished(pod)).collect();
         Ok(found)
     }
 
@@ -137,33 +170,42 @@ impl Installation {
             && self.cron_jobs.is_empty()
             && self.installations.is_empty()
             && self.removals.is_empty()
+            && self.acting_pods().next().is_none()
             && self.templates.is_empty()
             && self.records.items().is_empty()
     }
 
-    /// The metadata of everything that a chart brings.
-    pub(super) fn metadata(&self) -> impl Iterator<Item = &ObjectMeta> {
+    /// Its Helm release, if its objects agree.
+    pub(super) fn release(&self) -> Option<&Release> {
+        self.releases.first().filter(|_| self.releases.len() == 1)
+    }
+
+    /// The metadata of what acts on nodes, or starts it.
+    fn workloads(&self) -> impl Iterator<Item = &ObjectMeta> {
         let sets = self.daemon_sets.iter().map(|it| &it.metadata);
         let templates = self.templates.iter().map(|it| &it.metadata);
-        let cron_jobs = self.cron_jobs.iter().map(|it| &it.metadata);
-        sets.chain(templates).chain(cron_jobs).chain(self.classes.iter().map(|it| &it.metadata))
+        sets.chain(templates).chain(self.cron_jobs.iter().map(|it| &it.metadata))
+    }
+
+    /// The metadata of everything that the chart brings.
+    pub(super) fn metadata(&self) -> impl Iterator<Item = &ObjectMeta> {
+        self.workloads().chain(self.classes.iter().map(|it| &it.metadata))
     }
 
     /// The namespaces in which it has, or had, workloads.
     fn namespaces(&self) -> BTreeSet<String> {
-        let of_objects = self.metadata().filter_map(|metadata| metadata.namespace.clone());
-        of_objects.chain(self.release.iter().map(|it| it.namespace.clone())).collect()
+        let of_objects = self.workloads().filter_map(|metadata| metadata.namespace.clone());
+        of_objects.chain(self.releases.iter().map(|it| it.namespace.clone())).collect()
     }
 
     /// Its pods that would remove Kata from their nodes if they ended once the DaemonSet is gone.
     pub(super) fn acting_pods(&self) -> impl Iterator<Item = &Pod> {
-        self.pods.iter().filter(|pod| !pod.spec.as_ref().is_some_and(is_paused))
+        self.pods.iter().filter(|pod| !pod_container(pod).is_some_and(is_paused))
     }
 }
 
 /// The field selector of the ConfigMap with the templates of Jobs.
 const NAMED_TEMPLATES: &str = "metadata.name=kata-deploy-job-templates";
-const _: () = assert!(TEMPLATES.len() + "metadata.name=".len() == NAMED_TEMPLATES.len());
 
 async fn listed<T: serde::de::DeserializeOwned + Send + 'static>(
     api: &Api,
@@ -210,19 +252,49 @@ pub(super) fn container(set: &DaemonSet) -> Option<&Container> {
     spec.containers.iter().find(|container| container.name == CONTAINER)
 }
 
-/// Whether the containers of a pod do nothing any more.
-pub(super) fn is_paused(spec: &PodSpec) -> bool {
-    let is_pause = |it: &Container| it.command.as_ref().is_some_and(|words| words == &[PAUSE]);
-    spec.containers.iter().all(is_pause)
+/// The container of kata-deploy in a pod.
+pub(super) fn pod_container(pod: &Pod) -> Option<&Container> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    containers.into_iter().find(|container| container.name == CONTAINER)
 }
 
-fn is_owned(metadata: &ObjectMeta, by: &DaemonSet) -> bool {
-    let mut owners = metadata.owner_references.iter().flatten();
-    owners.any(|owner| Some(&owner.uid) == by.metadata.uid.as_ref())
+/// Whether the container of kata-deploy does nothing any more.
+pub(super) fn is_paused(container: &Container) -> bool {
+    container.command.as_ref().is_some_and(|words| words == &[PAUSE])
+}
+
+/// Whether a container of kata-deploy leaves Kata on its node when it ends while its DaemonSet wants it there. That it has
+/// the name of the DaemonSet says so: releases before 3.29 have not, and remove Kata whenever they end.
+pub(super) fn heeds_daemon_set(container: &Container) -> bool {
+    let words: Vec<&str> = container.command.iter().flatten().map(String::as_str).collect();
+    let installs = words.first().is_some_and(|program| program.ends_with("/kata-deploy"))
+        && words.last() == Some(&"install");
+    let has_hook = container.lifecycle.as_ref().is_some_and(|it| it.pre_stop.is_some());
+    installs && !has_hook && env(container, "DAEMONSET_NAME").is_some()
+}
+
+fn env<'a>(container: &'a Container, name: &str) -> Option<&'a str> {
+    let variable = container.env.iter().flatten().find(|variable| variable.name == name)?;
+    variable.value.as_deref()
+}
+
+/// Whether a container belongs to an installation with a suffix.
+fn has_suffix(container: &Container) -> bool {
+    env(container, "MULTI_INSTALL_SUFFIX").is_some_and(|suffix| !suffix.is_empty())
+}
+
+fn has_finished(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Whether a RuntimeClass is one that the chart itself has.
+fn is_of_chart(metadata: &ObjectMeta) -> bool {
+    label(metadata, "kata-deploy/instance") == Some("default")
 }
 
 /// Whether a RuntimeClass was kata-deploy's, and is ours.
-fn is_taken_over(metadata: &&ObjectMeta) -> bool {
+fn is_taken_over(metadata: &ObjectMeta) -> bool {
     metadata.annotations.iter().flatten().any(|(key, _)| key == names::TAKEN_OVER_ANNOTATION)
 }
 
@@ -236,7 +308,17 @@ fn is_installation(job: &Job) -> bool {
         time.is_some_and(|time| !time.is_empty() && time.bytes().all(|it| it.is_ascii_digit()))
     };
     let name = name(&job.metadata);
-    name == DISPATCHER || of_cron_job(name) || is_of_node(job, "install")
+    name == DISPATCHER || of_cron_job(name) || dispatches(job) || is_of_node(job, "install")
+}
+
+/// Whether a Job starts installations for the installation without a suffix, whatever it is called.
+fn dispatches(job: &Job) -> bool {
+    let spec = job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    let mut containers = spec.into_iter().flat_map(|spec| &spec.containers);
+    containers.any(|container| {
+        let mut words = container.command.iter().flatten();
+        words.any(|word| word == "--name-prefix=kata-deploy-install")
+    })
 }
 
 fn is_removal(job: &Job) -> bool {

@@ -4,12 +4,14 @@
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kata_api::text;
 use serde_json::{Value, json};
 
 use super::installation::{
-    CONTAINER, Installation, PAUSE, container, has_ended, is_paused, name, qualified,
+    CONTAINER, Installation, PAUSE, Record, container, has_ended, heeds_daemon_set, is_paused,
+    name, pod_container, qualified,
 };
 use crate::Context;
 use crate::api::Trouble;
@@ -34,6 +36,8 @@ pub(super) enum Step {
         /// What becomes of the objects that it owns.
         propagation: &'static str,
     },
+    /// A CronJob starts no further Jobs.
+    Suspend { namespace: String, name: String },
     /// The pods of the DaemonSet are replaced by ones that do nothing.
     Pause { namespace: String, name: String, image: String },
     /// This is waited for.
@@ -46,6 +50,9 @@ impl Step {
         match self {
             Self::Delete { kind, namespace, name, .. } => {
                 format!("delete {} {namespace}/{name}", kind.qualified())
+            }
+            Self::Suspend { namespace, name } => {
+                format!("suspend {} {namespace}/{name}", CRON_JOBS.qualified())
             }
             Self::Pause { namespace, name, image } => format!(
                 "replace the pods of {} {namespace}/{name} by ones of {image} that do nothing",
@@ -60,6 +67,9 @@ impl Step {
         match self {
             Self::Delete { kind, namespace, name, .. } => {
                 Some(format!("{} {namespace}/{name} deleted", kind.qualified()))
+            }
+            Self::Suspend { namespace, name } => {
+                Some(format!("{} {namespace}/{name} suspended", CRON_JOBS.qualified()))
             }
             Self::Pause { namespace, name, .. } => {
                 Some(format!("{} {namespace}/{name} paused", DAEMON_SETS.qualified()))
@@ -83,9 +93,15 @@ impl Step {
                 let content = Some("application/strategic-merge-patch+json");
                 (DAEMON_SETS, http::Method::PATCH, paused(image), content)
             }
+            Self::Suspend { .. } => {
+                let content = Some("application/merge-patch+json");
+                (CRON_JOBS, http::Method::PATCH, json!({"spec": {"suspend": true}}), content)
+            }
             Self::Await(_) => return Ok(()),
         };
-        let (Self::Delete { namespace, name, .. } | Self::Pause { namespace, name, .. }) = self
+        let (Self::Delete { namespace, name, .. }
+        | Self::Suspend { namespace, name }
+        | Self::Pause { namespace, name, .. }) = self
         else {
             return Ok(());
         };
@@ -130,36 +146,69 @@ pub(super) fn refusal(found: &Installation) -> Option<Refusal> {
             "wait until the uninstallation has ended; then there is nothing to take over",
         ));
     }
-    found.daemon_sets.iter().find_map(|set| refusal_of(set, found))
-}
-
-fn refusal_of(set: &DaemonSet, found: &Installation) -> Option<Refusal> {
-    let name = qualified(&set.metadata);
-    if set.metadata.deletion_timestamp.is_some() && found.acting_pods().next().is_some() {
+    if let Some(name) = found.renamed.first() {
         return Some(Refusal::new(
             format!(
-                "DaemonSet {name} is being deleted, and its pods remove Kata from their nodes as they end"
+                "DaemonSet {name} is one of kata-deploy under another name, which this command does not know"
             ),
-            "wait until they are gone; then there is nothing to take over on these nodes",
+            "stop it by hand as docs/migrate.md says",
         ));
     }
-    let container = container(set)?;
-    let words: Vec<&str> = container.command.iter().flatten().map(String::as_str).collect();
-    let is_known = match words.as_slice() {
-        [PAUSE] => true,
-        [program, ..] => program.ends_with("/kata-deploy") && words.last() == Some(&"install"),
-        [] => false,
-    };
-    let has_hook = container.lifecycle.as_ref().is_some_and(|it| it.pre_stop.is_some());
-    (!is_known || has_hook).then(|| {
-        Refusal::new(
+    if found.releases.len() > 1 {
+        let names: Vec<String> =
+            found.releases.iter().map(|it| format!("{}/{}", it.namespace, it.name)).collect();
+        return Some(Refusal::new(
+            format!("objects of kata-deploy belong to several Helm releases: {}", names.join(", ")),
+            "correct the annotations meta.helm.sh/release-name of those that are not of its release",
+        ));
+    }
+    if let Some((record, status)) = found.records.items().iter().find_map(unsettled) {
+        return Some(Refusal::new(
+            format!("Helm works on the release of kata-deploy: {record} has the status {status}"),
+            "wait until Helm has ended, or roll the release back",
+        ));
+    }
+    let is_deleting = |set: &DaemonSet| set.metadata.deletion_timestamp.is_some();
+    if found.daemon_sets.iter().all(is_deleting)
+        && let Some(pod) = found.acting_pods().next()
+    {
+        return Some(Refusal::new(
             format!(
-                "DaemonSet {name} is not of kata-deploy 4.1 or newer, and its pods may remove Kata from their nodes as they \
-                 end"
+                "pod {} of kata-deploy runs {}, and its DaemonSet is gone, so that it removes Kata from there when it ends",
+                qualified(&pod.metadata),
+                place(pod)
             ),
-            "upgrade kata-deploy with Helm first",
-        )
+            "install the Helm release again, then repeat this command",
+        ));
+    }
+    let old_pod = found.acting_pods().find(|pod| !pod_container(pod).is_some_and(heeds_daemon_set));
+    let old_set = found.daemon_sets.iter().find(|set| {
+        !container(set).is_some_and(|container| is_paused(container) || heeds_daemon_set(container))
+    });
+    let old = old_pod
+        .map(|pod| format!("pod {} {}", qualified(&pod.metadata), place(pod)))
+        .or_else(|| old_set.map(|set| format!("DaemonSet {}", qualified(&set.metadata))))?;
+    Some(Refusal::new(
+        format!(
+            "{old} is of a kata-deploy that removes Kata from a node whenever its pod ends there, with sandboxes or without"
+        ),
+        "only kata-deploy 4.1 and newer can be taken over: drain the nodes one by one, and upgrade it there",
+    ))
+}
+
+/// A record of a release on which Helm works, and its status.
+fn unsettled(record: &Record) -> Option<(String, &str)> {
+    let status = record.metadata.labels.as_ref()?.get("status")?;
+    let is_unsettled = status.starts_with("pending-") || status == "uninstalling";
+    is_unsettled.then(|| {
+        (format!("{} {}", record.kind.qualified(), qualified(&record.metadata)), status.as_str())
     })
+}
+
+/// Where a pod is.
+fn place(pod: &Pod) -> String {
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+    node.map_or_else(|| "on no node yet".to_owned(), |node| format!("on node {node}"))
 }
 
 /// What is left to be done, in this order.
@@ -167,6 +216,12 @@ pub(super) fn steps(found: &Installation, image: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     // First what would begin further installations. Its Job is left alone, and waited for below.
     for cron_job in &found.cron_jobs {
+        if cron_job.spec.suspend != Some(true) {
+            steps.push(Step::Suspend {
+                namespace: cron_job.metadata.namespace.clone().unwrap_or_default(),
+                name: name(&cron_job.metadata).to_owned(),
+            });
+        }
         steps.push(deleted(CRON_JOBS, &cron_job.metadata, "Orphan"));
     }
     // An installation that is killed leaves a node half done.
@@ -180,8 +235,7 @@ pub(super) fn steps(found: &Installation, image: &str) -> Vec<Step> {
     }
     for set in &found.daemon_sets {
         let metadata = &set.metadata;
-        let is_set =
-            set.spec.as_ref().and_then(|it| it.template.spec.as_ref()).is_some_and(is_paused);
+        let is_set = container(set).is_some_and(is_paused);
         if !is_set {
             steps.push(Step::Pause {
                 namespace: metadata.namespace.clone().unwrap_or_default(),
@@ -189,11 +243,17 @@ pub(super) fn steps(found: &Installation, image: &str) -> Vec<Step> {
                 image: image.to_owned(),
             });
         }
-        let pods: Vec<&ObjectMeta> = found.acting_pods().map(|pod| &pod.metadata).collect();
+        let pods: Vec<String> = found
+            .acting_pods()
+            .map(|pod| format!("{} {}", qualified(&pod.metadata), place(pod)))
+            .collect();
         let observed = set.status.as_ref().and_then(|status| status.observed_generation);
         if !pods.is_empty() {
-            let pods = named(pods.into_iter());
-            steps.push(Step::Await(format!("the pods of kata-deploy to end: {pods}")));
+            let pods = text::list(&pods, NAMED);
+            steps.push(Step::Await(format!(
+                "the pods of kata-deploy to end: {pods}; if a node is down, start it or delete its Node, but never its pod \
+                 with --force"
+            )));
         } else if !is_set || observed < metadata.generation {
             let name = qualified(metadata);
             steps.push(Step::Await(format!("the DaemonSet controller to see DaemonSet {name}")));
